@@ -12,20 +12,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Distinguishes one absence of an allocation from another.
+/// The state by which one absence of an allocation differs from another: its status and the time since which it is
+/// absent.
 type Absence = (ClientStatus, UnixNanos);
 
-/// When this server first observed each absence; cheap to clone.
+/// The times at which this server first observed each absence; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Absences(Arc<Mutex<FirstSeen<AllocId, Absence>>>);
 
 impl Absences {
-    /// Each lock holder makes one complete change, so a panic leaves the data consistent.
+    /// Locks the table of absences. Each lock holder makes one complete change, so a panic leaves the data
+    /// consistent.
     fn book(&self) -> MutexGuard<'_, FirstSeen<AllocId, Absence>> {
         self.0.lock()
     }
 
-    /// Returns how long an allocation has been absent; `None` if it is not.
+    /// Returns how long an allocation has been absent, or `None` if it is not absent.
     fn passed(&self, alloc: &Allocation, now: BootInstant) -> Option<Nanos> {
         let absence = (alloc.client_status, absent_since(alloc)?);
         Some(now.since(self.book().since(&alloc.id, absence, now)))
@@ -43,14 +45,15 @@ impl Absences {
 }
 
 impl Core {
-    /// Returns the inputs of a scheduling decision about a job besides the state.
+    /// Returns the inputs of a scheduling decision about a job that the state does not contain.
     pub(crate) fn params(&self, root: &Root, job: &JobKey) -> Params {
         let moment = self.clock.read();
         let passed = self.absences.measured(root.allocs_by_job(job), moment.boot);
         Params { passed, ..Params::new(moment.wall, runtime::random()) }
     }
 
-    /// Returns how much longer some allocation of a node may still come back; `None` without such an allocation.
+    /// Returns how much longer some allocation of a node may still return from its absence, or `None` without such an
+    /// allocation.
     pub(crate) fn kept_on(&self, root: &Root, node: &NodeId) -> Option<Nanos> {
         let moment = self.clock.read();
         let passed = self.absences.measured(root.allocs_by_node(node), moment.boot);
@@ -130,7 +133,7 @@ mod tests {
         assert_eq!(left(&absences, &alloc, after(0, i64::MAX)), Some(Nanos::from_secs(60)));
         assert_eq!(left(&absences, &alloc, after(20, 0)), Some(Nanos::from_secs(40)));
         assert_eq!(left(&absences, &alloc, after(60, 1_000)), None);
-        // Another absence of the same allocation, and another server.
+        // Another absence of the same allocation, and another server, begin a new measurement.
         assert_eq!(left(&absences, &unknown(UnixNanos(2_000)), after(61, 0)), Some(Nanos::from_secs(60)));
         assert_eq!(left(&Absences::default(), &alloc, after(61, 0)), Some(Nanos::from_secs(60)));
     }

@@ -37,19 +37,19 @@ use sha2::{Digest as _, Sha256};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Maximum size in bytes of a part of a snapshot in one command.
+/// The maximum size in bytes of a part of a snapshot in one command.
 const RESTORE_PART: usize = 1024 * 1024;
 
-/// Serves operators' requests; cheap to clone.
+/// The endpoint for operators' requests; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Admin {
     core: Core,
     region: String,
     config: AclConfig,
     resolver: Resolver,
-    /// The issuer of identities, as a URL that others can reach; `None` if not configured.
+    /// The issuer of identities, as a URL that other parties can reach, or `None` if not configured.
     issuer: Option<String>,
-    /// The file in which an operator writes the index of the bootstrap to be repeated.
+    /// The file in which an operator writes the index of the bootstrap, to permit another one.
     reset_file: Option<PathBuf>,
     /// Whether this region is the authoritative one.
     is_authoritative: bool,
@@ -57,7 +57,7 @@ pub struct Admin {
     logins: oidc::Logins,
     /// Cached key sets and discovery documents of other parties.
     documents: Documents,
-    /// Held during a restore.
+    /// The lock that a restore holds.
     restoring: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -100,7 +100,7 @@ impl Admin {
         Self { is_authoritative, ..self }
     }
 
-    /// Whether access control is enabled.
+    /// Returns whether access control is enabled.
     pub fn acl_enabled(&self) -> bool {
         self.resolver.enabled()
     }
@@ -118,7 +118,7 @@ impl Admin {
         self.resolver.resolve(&self.core.snapshot(), secret, self.core.now())
     }
 
-    /// As [`Admin::caller`], with a state that the caller has already read.
+    /// Returns the caller as [`Admin::caller`], with a state that the caller has already read.
     ///
     /// # Errors
     /// As [`Admin::caller`].
@@ -150,7 +150,7 @@ impl Admin {
     /// Writes a namespace.
     ///
     /// # Errors
-    /// With every problem.
+    /// If the request has problems; the error contains all of them.
     pub async fn write_namespace(&self, mut row: NamespaceSpec) -> Result<u64, ServerError> {
         if let Err(problems) = row.check() {
             return Err(AdminFault::Namespace { namespace: row.name, problems }.into());
@@ -175,7 +175,7 @@ impl Admin {
     /// Writes a node pool.
     ///
     /// # Errors
-    /// With every problem.
+    /// If the request has problems; the error contains all of them.
     pub async fn write_node_pool(&self, mut row: NodePool) -> Result<u64, ServerError> {
         if NodePool::is_built_in(&row.name) {
             return Err(AdminFault::BuiltInPool(row.name).into());
@@ -200,8 +200,8 @@ impl Admin {
         self.commit(AdminChange::NodePoolDelete { name, region }).await
     }
 
-    /// Writes the scheduler configuration. With `check_index`, only if it was last changed at that index. Returns
-    /// whether it was written, and the index.
+    /// Writes the scheduler configuration. With `check_index`, writes it only if it was last changed at that index.
+    /// Returns whether it was written, and the index.
     ///
     /// # Errors
     /// If the change cannot be made durable.
@@ -233,8 +233,8 @@ impl Admin {
         Ok(self.core.keyring.cluster_key().ok_or(crate::keyring::KeyringFault::NoClusterKey)?)
     }
 
-    /// Replaces the whole state by a snapshot. Root keys of another cluster are sealed with the key of this one. One restore
-    /// follows the other, and each goes on to its end if the caller goes away.
+    /// Replaces the whole state by a snapshot. Root keys of another cluster are sealed with the key of this cluster.
+    /// Restores run one after the other, and each completes even if its caller disconnects.
     ///
     /// # Errors
     /// If the bytes are not a snapshot, the change cannot be made durable, or the root keys cannot be opened.
@@ -273,8 +273,8 @@ impl Admin {
         self.core.commit(Change::RestoreCommit { id, parts, sha256 }).await
     }
 
-    /// Removes the parts of a restore that came to no end, for example because its leader died. They would stay in the memory
-    /// of all servers and in each snapshot.
+    /// Removes the parts of a restore that did not complete, for example because its leader died. The parts would
+    /// stay in the memory of all servers and in each snapshot.
     pub(crate) async fn drop_parts_of_earlier_terms(&self) {
         if let Ok(_turn) = self.restoring.try_lock()
             && self.core.snapshot().restore_size() > 0
@@ -319,12 +319,12 @@ impl Admin {
     }
 }
 
-/// How the root keys in a snapshot are treated.
+/// The treatment of the root keys in a snapshot.
 #[derive(Clone, Debug)]
 pub enum SnapshotKeys {
-    /// All of them must be readable afterwards, those of another cluster with that cluster's key.
+    /// All root keys must be readable afterwards. Root keys of another cluster need that cluster's key.
     Needed(Option<ClusterKey>),
-    /// They may stay unreadable.
+    /// Root keys may stay unreadable.
     NotNeeded,
 }
 
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(core.snapshot().restore_size(), 4);
         admin.drop_parts_of_earlier_terms().await;
         assert_eq!(core.snapshot().restore_size(), 0);
-        // A restore that is under way keeps its parts.
+        // A restore that is running keeps its parts.
         let _turn = admin.restoring.lock().await;
         let part = Change::RestorePart { id: "alive".into(), number: 0, bytes: Blob(vec![1; 4]) };
         core.commit(part).await.unwrap();

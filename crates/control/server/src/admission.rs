@@ -1,5 +1,5 @@
-//! Admission of jobs: what `caravan_admission` says of a job by itself, and what the state says: its namespace and
-//! node pool, and the volumes that there are.
+//! Admission of jobs: the checks of `caravan_admission`, and the checks against the state, which need the job's
+//! namespace, node pool and volumes.
 //!
 //! Rules: docs/reference/jobspec.md, section 6, docs/reference/storage.md, sections 1.1, 4.1 and 4.2. Pure.
 

@@ -1,17 +1,18 @@
-//! Ages of rows, which ignore steps of the wall clock.
+//! The ages of rows, which ignore steps of the wall clock.
 //!
-//! Rows carry wall times. If the wall clock of a server is set forward by a day, every row is a day older at once:
-//! allocations would be collected, and drains would reach their deadline. [`Aging`] detects such a step by comparing
-//! two clocks. It ignores the step until everything written before the step is old without it.
+//! Rows carry wall times. For example, the wall clock of a server is set forward by a day, so every row is
+//! immediately a day older. Allocations would be collected, and drains would reach their deadline. [`Aging`] detects
+//! such a step by comparing two clocks. It ignores the step until everything written before the step is old without
+//! it.
 
 use crate::core::{Core, Moment};
 use caravan_types::{BootInstant, Nanos, UnixNanos};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Smaller differences between two readings are drift.
+/// The smallest difference between two readings that is a step; smaller differences are drift.
 const MIN_STEP: i64 = 1_000_000_000;
-/// Minimum time for which a step is kept: deadlines of drains and deployments may be this far ahead.
+/// The minimum time for which a step is kept: deadlines of drains and deployments may be this far ahead.
 const MIN_KEPT: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
 /// The steps of the wall clock that this server has observed; cheap to clone.
@@ -19,7 +20,7 @@ const MIN_KEPT: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 pub(crate) struct Aging(Arc<Mutex<Steps>>);
 
 impl Aging {
-    /// Returns an empty record. `longest` is the greatest age that callers ask for.
+    /// Returns an empty record. `longest` is the greatest age that callers compare.
     pub(crate) fn new(longest: Nanos) -> Self {
         Self(Arc::new(Mutex::new(Steps { kept: longest.max(MIN_KEPT), last: None, forward: Vec::new() })))
     }
@@ -27,15 +28,15 @@ impl Aging {
 
 #[derive(Debug)]
 struct Steps {
-    /// How long a step is ignored.
+    /// The time for which a step is ignored.
     kept: Nanos,
     last: Option<Moment>,
-    /// When the clock was observed to have stepped forward, and by how many nanoseconds.
+    /// The observed forward steps of the clock: the time of each, and its size in nanoseconds.
     forward: Vec<(BootInstant, i64)>,
 }
 
 impl Steps {
-    /// Notes a reading of the clocks and returns the wall time without the steps forward.
+    /// Records a reading of the clocks and returns the wall time without the forward steps.
     fn read(&mut self, moment: Moment) -> UnixNanos {
         if let Some(last) = self.last.replace(moment) {
             let step =
@@ -97,7 +98,7 @@ mod tests {
         let mut steps = steps();
         assert_eq!(hours(steps.read(at(0, 100))), 100);
         assert_eq!(hours(steps.read(at(1, 101))), 101);
-        // Set forward by two days.
+        // The clock is set forward by two days.
         assert_eq!(hours(steps.read(at(2, 150))), 102);
         assert_eq!(hours(steps.read(at(3, 151))), 103);
         // Rows from before the step have reached the greatest age.

@@ -1,16 +1,15 @@
-//! Attempts of requests: a request that met the end of its leader's term before it wrote anything may be sent to the next
-//! leader.
+//! Attempts of requests: a request whose leader's term ended before the first write may be sent to the next leader.
 
 use std::cell::Cell;
 use tokio::time::Instant;
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    /// Until when a write of the request may wait for a quorum.
+    /// The time until which a write of the request may wait for a quorum.
     deadline: Instant,
-    /// A write may be in the log.
+    /// Whether a write may be in the log.
     wrote: bool,
-    /// The log refused a write, because this server does not lead any more.
+    /// Whether the log refused a write, because this server no longer leads.
     refused: bool,
 }
 
@@ -18,9 +17,9 @@ tokio::task_local! {
     static SEEN: Cell<Seen>;
 }
 
-/// Runs the work of a request. Returns its outcome, and whether the request can be repeated at the next leader: a write
-/// was refused because the term had ended, and none was made before. Writes of other tasks are not seen, and their
-/// refusals do not count. A write waits for a quorum until `deadline`.
+/// Runs the work of a request. Returns its outcome, and whether the request can be repeated at the next leader. The
+/// request can be repeated if a write was refused because the term had ended, and no write was made before. Writes of
+/// other tasks are not seen, and their refusals do not count. A write waits for a quorum until `deadline`.
 pub async fn attempt<T>(deadline: Instant, work: impl Future<Output = T>) -> (T, bool) {
     let counted = async {
         let outcome = work.await;
@@ -30,7 +29,8 @@ pub async fn attempt<T>(deadline: Instant, work: impl Future<Output = T>) -> (T,
     SEEN.scope(Cell::new(Seen { deadline, wrote: false, refused: false }), counted).await
 }
 
-/// Returns until when a write of this request may wait for a quorum; `None` for work that no request asked for.
+/// Returns the time until which a write of this request may wait for a quorum, or `None` for work outside of
+/// requests.
 pub(crate) fn deadline() -> Option<Instant> {
     SEEN.try_with(|seen| seen.get().deadline).ok()
 }
@@ -46,7 +46,7 @@ pub(crate) fn refused() {
 }
 
 fn note(change: impl FnOnce(Seen) -> Seen) {
-    // Work that no request asked for has no place to record it.
+    // Work outside of requests has no place to record it.
     let _ = SEEN.try_with(|seen| seen.set(change(seen.get())));
 }
 
@@ -68,7 +68,7 @@ mod tests {
             refused();
         };
         assert!(!attempt(both).await.1);
-        // Another task's refusal says nothing about this request.
+        // Another task's refusal does not count for this request.
         assert!(!attempt(async { tokio::spawn(async { refused() }).await.unwrap() }).await.1);
         refused();
     }

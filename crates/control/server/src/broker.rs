@@ -1,4 +1,4 @@
-//! The broker: selects the next evaluation, keeps the waiting ones, and unblocks them.
+//! The broker: it selects the next evaluation, keeps the waiting evaluations, and unblocks them.
 //!
 //! [`Queue`] and [`BlockedSet`] decide; this module feeds them with changes of the state.
 
@@ -22,19 +22,19 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// How long an evaluation is blocked that lost too often to other plans. Nomad's value; far longer than these plans
-/// take.
+/// The time for which an evaluation that lost too often to other plans is blocked. Nomad's value; far longer than
+/// these plans take.
 const CONFLICT: Nanos = Nanos(60_000_000_000);
-/// The pause before everything is read again after a write failed.
+/// The pause between a failed write and the next reading of all evaluations.
 const REPAIR_PAUSE: Nanos = Nanos(1_000_000_000);
 
 #[derive(Debug, Default)]
 struct Sets {
     queue: Queue,
     blocked: BlockedSet,
-    /// Pending evaluations that a newer one of their job makes redundant, until the cancellation is written.
+    /// Pending evaluations that a newer evaluation of their job makes redundant, until the cancellation is written.
     moot: Vec<Arc<Evaluation>>,
-    /// When to read every evaluation again, because a write failed: its evaluations are in no set any more.
+    /// The time to read every evaluation again after a failed write, whose evaluations are in no set any more.
     repair_at: Option<BootInstant>,
 }
 
@@ -50,34 +50,34 @@ pub(crate) struct Broker {
 /// Depths of the queues, for metrics and the agent's page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BrokerDepth {
-    /// Evaluations that wait for a worker.
+    /// Number of evaluations that wait for a worker.
     pub ready: usize,
-    /// Evaluations with a worker.
+    /// Number of evaluations with a worker.
     pub in_flight: usize,
-    /// Evaluations that wait for their time.
+    /// Number of evaluations that wait for their time.
     pub delayed: usize,
-    /// Evaluations that wait for a change of the cluster.
+    /// Number of evaluations that wait for a change of the cluster.
     pub blocked: usize,
 }
 
 /// Numbers of waiting evaluations, plans and nodes, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueFigures {
-    /// By type of job: evaluations that are ready, and those with a worker.
+    /// Number of ready evaluations, and of evaluations with a worker, by type of job.
     pub kinds: BTreeMap<String, (usize, usize)>,
-    /// Evaluations that wait for a worker to finish another one of their job.
+    /// Number of evaluations that wait for a worker to finish another evaluation of their job.
     pub behind: usize,
-    /// Evaluations that wait for their time.
+    /// Number of evaluations that wait for their time.
     pub delayed: usize,
-    /// Evaluations about to be cancelled, because a newer one covers the same work.
+    /// Number of evaluations about to be cancelled, because a newer evaluation covers the same work.
     pub moot: usize,
     /// Jobs that wait for a change of the cluster.
     pub blocked: Vec<JobKey>,
-    /// The jobs among them that any change of capacity unblocks.
+    /// Number of jobs in `blocked` that any change of capacity unblocks.
     pub escaped: usize,
-    /// Plans that wait to be written.
+    /// Number of plans that wait to be written.
     pub plans: usize,
-    /// Nodes with a heartbeat deadline.
+    /// Number of nodes with a heartbeat deadline.
     pub heartbeats: usize,
 }
 
@@ -106,7 +106,7 @@ impl Broker {
         QueueFigures { kinds, behind, delayed, moot, blocked, escaped, ..QueueFigures::default() }
     }
 
-    /// Returns the next evaluation that a worker takes; waits until there is one.
+    /// Returns the next evaluation that `takes` accepts; waits until such an evaluation is ready.
     pub(crate) async fn dequeue(&self, takes: impl Fn(&Evaluation) -> bool) -> (Arc<Evaluation>, Receipt) {
         loop {
             let notified = self.ready.notified();
@@ -160,7 +160,7 @@ impl Broker {
         }
     }
 
-    /// Does what is due, and returns when something is due again.
+    /// Performs all due work, and returns the time of the next due work.
     async fn work_off(&self) -> Option<BootInstant> {
         let now = self.core.boot();
         let is_due = self.sets().repair_at.take_if(|at| *at <= now).is_some();
@@ -268,7 +268,7 @@ impl Broker {
         self.rewrite(duplicates, canceled, "duplicate evaluations could not be cancelled").await;
     }
 
-    /// Writes the results for evaluations that are still blocked.
+    /// Writes the result of `change` for each evaluation that is still blocked.
     async fn rewrite(
         &self,
         evals: Vec<Arc<Evaluation>>,
@@ -316,7 +316,7 @@ impl Broker {
         let result: Result<u64, ServerError> = self.core.commit(Change::Evals { evals }).await;
         if let Err(error) = result {
             tracing::warn!(%error, "{complaint}; trying again");
-            // For example, the leader had no quorum for a while and leads on in its term.
+            // For example, the leader had no quorum for a while and still leads in its term.
             self.sets().repair_at = Some(self.core.boot().plus(REPAIR_PAUSE));
         }
     }
@@ -325,7 +325,7 @@ impl Broker {
 /// Returns the wakes that a change causes.
 fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
     match changed {
-        // The change may concern the attribute that made its class infeasible.
+        // The change may concern the attribute that made the node's class infeasible.
         Changed::Node(id) => root.node(id)?.is_schedulable().then_some(Wake::Capacity(None)),
         Changed::Alloc(id) => {
             let alloc = root.alloc(id)?;
@@ -354,7 +354,7 @@ fn wake_of(root: &Root, changed: &Changed) -> Option<Wake> {
             let wait = WaitsFor::HostVolume(row.namespace.clone(), row.name.clone());
             row.is_usable().then(|| Wake::Named(wait.to_string()))
         }
-        // The hold was removed by a user or with its job: a sticky group may now move to another node.
+        // A user removed the hold, or the job of the hold is removed: a sticky group may now move to another node.
         Changed::HostClaimRemoved(_) => Some(Wake::Capacity(None)),
         _ => None,
     }
@@ -370,7 +370,7 @@ fn wakes_of_twins(root: &Root, id: &ClaimId) -> Vec<Wake> {
         }
         (Some(_), _) => Vec::new(),
         (None, Some(volume)) => root.twins(volume).map(wake).collect(),
-        // The claim outlived its volume, and its storage is no longer known.
+        // The claim outlived its volume, so the storage of the claim is unknown.
         (None, None) => vec![Wake::Capacity(None)],
     }
 }
@@ -385,7 +385,7 @@ fn freed(volume: &VolumeKey, heir: Option<JobKey>) -> Wake {
     Wake::Freed { name: WaitsFor::Claim(volume.clone()).to_string(), heir }
 }
 
-/// Sleeps until a wall time, or for ever without one: for calendars, not for waits that protect data.
+/// Sleeps until a wall time, or for ever without a time: for calendars, not for waits that protect data.
 pub(crate) async fn until(at: Option<UnixNanos>, now: UnixNanos) {
     match at {
         Some(at) => runtime::sleep(at.since(now).to_std()).await,
@@ -410,7 +410,7 @@ mod tests {
             snapshot_index: 1,
             ..Default::default()
         };
-        // Twice: the second time, the broker already knows of changes newer than the scheduler's snapshot.
+        // Twice: the second time, the broker already has a record of changes newer than the scheduler's snapshot.
         for _ in 0..2 {
             core.commit(Change::Evals { evals: vec![blocked.clone()] }).await.unwrap();
             broker.resync().await;
@@ -419,7 +419,8 @@ mod tests {
         assert_eq!(broker.depth().blocked, 0);
     }
 
-    /// The first write fails because it belongs to a later term. The sets are those of a broker whose writes succeed.
+    /// The first write fails because it belongs to a later term. The failing broker shares its sets with a broker
+    /// whose writes succeed.
     #[tokio::test]
     async fn what_could_not_be_written_is_written_later() {
         let begin = Moment { wall: UnixNanos(1), boot: BootInstant::from_nanos(1) };

@@ -1,8 +1,8 @@
-//! This server's part in a cluster of servers: its identity, its channels to the others, and who votes.
+//! This server's part in a cluster of servers: its identity, its channels to the others, and the voters.
 //!
-//! The member table ([`Directory`]) finds servers, and the log alone decides which of them vote. A server belongs to one
-//! cluster for good: it founds the cluster, alone or together with others ([`founder`]), or the leader admits it
-//! ([`voters`]). Servers are identified by their UUID and their number in the log; addresses are hints.
+//! The member table ([`Directory`]) finds servers, and the log alone decides which of them vote. A server belongs to
+//! one cluster permanently: it founds the cluster, alone or together with others ([`founder`]), or the leader admits
+//! it ([`voters`]). Servers are identified by their UUID and their number in the log; addresses are hints.
 
 mod addresses;
 mod channels;
@@ -64,7 +64,7 @@ pub struct ClusterConfig {
     pub expect: usize,
     /// The directory of the promise to found a cluster; `None`: in memory.
     pub dir: Option<PathBuf>,
-    /// This server towards others; receives its credential here.
+    /// The identity that this server presents to others; it receives the credential of the cluster.
     pub own: ServerSide,
     /// The channels to other servers.
     pub channels: Arc<dyn PeerChannels>,
@@ -123,8 +123,8 @@ impl Cluster {
         self.log.identity()
     }
 
-    /// Gives a server that leads its cluster alone an id of the cluster and a key, unless it has them. A server that
-    /// waits for a cluster takes the credential of its promise.
+    /// Creates the cluster's id and key on a server that leads its cluster alone, unless they exist. A server that
+    /// waits for a cluster uses the credential of its promise.
     pub(crate) async fn settle(&self) -> Result<(), ServerError> {
         let identity = self.identity();
         match (identity.cluster, identity.number) {
@@ -161,7 +161,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes the identity known to connections and to the member table.
+    /// Announces the identity to connections and to the member table.
     pub(crate) fn show(&self, cluster: ClusterId, number: u64) {
         if let Some(key) = self.keyring.cluster_key() {
             self.config.own.credential.set(Credential::new(cluster.0.to_string(), number, *key.expose()));

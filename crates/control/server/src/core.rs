@@ -16,7 +16,7 @@ use caravan_types::{BootInstant, Nanos, UnixNanos};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The pause before a write is repeated after a round of heartbeats without a quorum.
+/// The pause before a write is retried after a round of heartbeats without a quorum.
 const QUORUM_RETRY: Duration = Duration::from_millis(50);
 
 /// The state, the log and the clocks, shared by all services; cheap to clone.
@@ -94,7 +94,7 @@ impl Core {
         Self::with_machine(|machine| machine).await
     }
 
-    /// As above, with another state machine around the store's.
+    /// Returns a core as [`Self::in_memory`], with another state machine around the store's.
     pub(crate) async fn with_machine<M: StateMachine>(machine: impl FnOnce(Machine) -> M) -> Self {
         use caravan_consensus::{Config, Consensus, NoPeers, ServerId};
         let store = Arc::new(Store::default());
@@ -115,7 +115,7 @@ impl Core {
         self.in_term(term)
     }
 
-    /// As above, with a clock that the test moves.
+    /// Returns a core as [`Self::in_memory`], with a clock that the test moves.
     pub(crate) async fn with_clock(moment: Moment) -> (Self, Arc<parking_lot::Mutex<Moment>>) {
         let manual = Arc::new(parking_lot::Mutex::new(moment));
         (Self { clock: Clock::Manual(manual.clone()), ..Self::in_memory().await }, manual)
@@ -133,7 +133,7 @@ impl Core {
         self.clock.read().boot
     }
 
-    /// Sleeps until an instant, or for ever without one. The sleep may take longer if the machine is suspended.
+    /// Sleeps until an instant, or permanently without one. The sleep may take longer if the machine is suspended.
     pub(crate) async fn until(&self, at: Option<BootInstant>) {
         match at {
             Some(at) => runtime::sleep(at.since(self.boot()).to_std()).await,
@@ -151,11 +151,12 @@ impl Core {
         Self { term: Some(term), absences: Absences::default(), ..self.clone() }
     }
 
-    /// Proves that this server leads and that its state contains everything that is committed, with a quorum round that
-    /// begins now. The caller must take the state after the call.
+    /// Proves that this server leads and that its state contains everything that is committed, with a quorum round
+    /// that begins now. The caller must read the state after the call.
     ///
-    /// For example, the leader's disk is slow, and two followers commit an allocation with its claim. A node receives the
-    /// allocation from a follower and asks the leader for the claim. The leader has not applied the entry yet.
+    /// For example, the leader's disk is slow, and two followers commit an allocation with its claim. A node receives
+    /// the allocation from a follower and requests the claim from the leader. The leader has not applied the entry
+    /// yet.
     pub(crate) async fn prove_newest(&self) -> Result<(), ServerError> {
         if planted!(UnprovedDiscard) {
             return Ok(());
@@ -188,15 +189,15 @@ impl Core {
             .map_err(|error| ServerError::Outcome { command: kind, error: Arc::new(error) })
     }
 
-    /// Waits until the outcome of all writes of this term is known. Returns `false` at the end of the term: the next leader
-    /// may commit the writes.
+    /// Waits until the outcome of all writes of this term is known. Returns `false` at the end of the term: the next
+    /// leader may commit the writes.
     pub(crate) async fn settle(&self) -> bool {
         let Some(term) = self.term else { return true };
         self.log.settle(term.number()).await.is_ok()
     }
 
-    /// Appends a command. A leader that has not heard from a quorum within its lease refuses to append, and may lead on
-    /// in the same term: the command waits for a quorum then, as a request waits for a leader.
+    /// Appends a command. A leader that has not received messages from a quorum within its lease refuses to append,
+    /// and may lead on in the same term. The command then waits for a quorum, as a request waits for a leader.
     async fn append(&self, term: u64, bytes: Vec<u8>, command: Command) -> Result<Applied, ServerError> {
         let deadline = attempt::deadline().unwrap_or_else(|| runtime::now() + LEADER_TIMEOUT);
         let mut meaning: Option<Meaning> = Some(Box::new(command));
@@ -220,7 +221,7 @@ impl Core {
                     return Ok(result?);
                 }
             }
-            // Ends with a round of heartbeats, at the latest with a failed one.
+            // The future ends with a round of heartbeats, at the latest with a failed one.
             let round = async {
                 if self.log.read(None).await.is_err() {
                     runtime::sleep(QUORUM_RETRY).await;
@@ -233,12 +234,12 @@ impl Core {
         }
     }
 
-    /// Makes a change as [`Self::propose`] does; a refusal is an error. Returns the index.
+    /// Commits a change as [`Self::propose`] does, but returns a refusal as an error. Returns the index.
     pub(crate) async fn commit(&self, change: Change) -> Result<u64, ServerError> {
         Ok(self.commit_known(change).await?.index)
     }
 
-    /// Makes a change as [`Self::commit`] does, and returns its whole outcome.
+    /// Commits a change as [`Self::commit`] does, and returns its whole outcome.
     pub(crate) async fn commit_known(&self, change: Change) -> Result<Outcome, ServerError> {
         let mut outcome = self.propose(change).await?;
         match outcome.refused.take() {
@@ -248,8 +249,8 @@ impl Core {
     }
 }
 
-/// Whether a change may be written while the cluster has a feature level. The level itself is raised by a change of the
-/// next level, once all servers support that level.
+/// Returns whether a change may be written while the cluster has a feature level. The level itself is raised by a
+/// change of the next level, once all servers support that level.
 fn can_propose(change: &Change, level: u32) -> bool {
     change.level() <= level || matches!(change, Change::RaiseLevel { .. })
 }
@@ -287,7 +288,7 @@ impl StateMachine for Machine {
         let command = match meaning {
             // Other servers, and this server after a restart, read the bytes; both commands must be equal.
             Some(command) if !cfg!(debug_assertions) => command,
-            // A server that skipped a committed command would have another state than the others for ever.
+            // A server that skipped a committed command would permanently have a different state.
             meaning => {
                 let read = Command::unpack(command).map(Box::new).map_err(|error| {
                     format!(

@@ -1,7 +1,7 @@
 //! Documents of other parties that logins depend on: key sets, and discovery documents of issuers.
 //!
-//! Every client of the API may begin a login. A document is therefore cached, only one request for it is in progress at
-//! a time, and the number of requests for it per minute is limited, whatever their results.
+//! Every client of the API may begin a login. Therefore a document is cached, and only one request for it is in
+//! progress at a time. The number of requests for it per minute is limited, for successful and failed requests alike.
 
 use crate::outbound::{self, Asking};
 use crate::runtime;
@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a document is cached.
+/// The time for which a document is cached.
 const MAX_AGE: Duration = Duration::from_secs(300);
 /// The window in which requests are counted, and the maximum number of requests for one document in it.
 const SPAN: Duration = Duration::from_secs(60);
 const MAX_REQUESTS: usize = 5;
-/// Maximum number of cached documents. An auth method has two.
+/// The maximum number of cached documents. An auth method has two.
 const MAX_KEPT: usize = 256;
 
-/// Why a document cannot be read.
+/// The reason that a document cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unread {
     /// The server refused the request.
@@ -47,7 +47,7 @@ type Key = (String, Vec<String>);
 struct Kept {
     value: Option<(Arc<Value>, Instant)>,
     failure: Option<Unread>,
-    /// Times of the requests within the last window.
+    /// The times of the requests within the last window.
     requests: Vec<Instant>,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct Documents(Arc<Mutex<HashMap<Key, Arc<tokio::sync::Mutex<Kept>>
 
 impl Documents {
     fn entry(&self, url: &str, authorities: &[String]) -> Arc<tokio::sync::Mutex<Kept>> {
-        // A panic leaves only complete entries.
+        // A panic of a lock holder leaves only complete entries.
         let mut all = self.0.lock();
         let key = (url.to_owned(), authorities.to_vec());
         if all.len() >= MAX_KEPT && !all.contains_key(&key) {
-            // Entries with waiting callers are held by these callers as well.
+            // Entries with waiting callers have further references, which these callers hold.
             all.retain(|_, kept| Arc::strong_count(kept) > 1);
         }
         all.entry(key).or_default().clone()
@@ -71,7 +71,7 @@ impl Documents {
     /// applies.
     ///
     /// # Errors
-    /// If it cannot be read, or recent requests failed and the limit is reached.
+    /// If the document cannot be read, or recent requests failed and the limit is reached.
     pub(crate) async fn get(
         &self,
         url: &str,
@@ -121,7 +121,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
-    /// Starts a server that counts its requests, and returns their number.
+    /// Starts a server that counts its requests, and returns its URL and the counter.
     async fn counting() -> (String, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/doc", listener.local_addr().unwrap());

@@ -1,7 +1,7 @@
 //! Drains of nodes: allocations leave in order, and a volume plugin leaves after the last mount that needs it.
 //!
-//! Changes of nodes, allocations and claims, and deadlines, wake the drainer. [`decide`] determines the next step; this
-//! module executes it.
+//! Changes of nodes, allocations and claims, and deadlines, wake the drainer. [`decide`] determines the next step;
+//! this module executes it.
 
 mod decide;
 
@@ -23,12 +23,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Drains nodes; one per leader.
+/// The service that drains nodes; each leader runs one.
 #[derive(Debug)]
 pub(crate) struct Drainer {
     pub(crate) core: Core,
     pub(crate) waits: ClaimWaits,
-    /// The beginning of a delay by mounts, and the last log message about it, by node.
+    /// The beginning of each delay by mounts, and the reasons that were logged last, by node.
     held: BTreeMap<NodeId, Held>,
 }
 
@@ -38,7 +38,7 @@ struct Held {
     reasons: BTreeMap<String, String>,
 }
 
-/// A shorter delay by mounts is not logged.
+/// The shortest delay by mounts that is logged.
 const QUIET: caravan_types::Nanos = caravan_types::Nanos(2_000_000_000);
 
 /// The pause before a failed commit is retried.
@@ -58,7 +58,7 @@ impl Drainer {
             select! {
                 () = cancel.cancelled() => return,
                 () = until(next, self.core.aged()) => {}
-                // A mount that keeps a plugin has a new reason.
+                // A mount that delays the drain has a new reason.
                 () = reasons, if holding => {}
                 more = relevant(&self.core, &mut feed) => if !more { return },
             }

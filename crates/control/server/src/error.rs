@@ -43,7 +43,7 @@ pub enum Kind {
 /// A right that a caller lacks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
-    /// The answer names no right.
+    /// The response names no right.
     #[error("Permission denied")]
     Any,
     /// The right to read the variable that a volume's secret refers to.
@@ -61,7 +61,7 @@ pub enum Denial {
     /// The right to write the volume that is cloned.
     #[error("Permission denied: volume \"{volume}\" is not the caller's to clone")]
     Clone {
-        /// The name that the request gives.
+        /// The name in the request.
         volume: String,
     },
     /// The right to write the volume of a snapshot.

@@ -1,4 +1,5 @@
-//! Garbage collection: by age at intervals, and at once at a user's request (docs/reference/jobspec.md, section 11.2).
+//! Garbage collection: by age at intervals, and immediately at a user's request (docs/reference/jobspec.md, section
+//! 11.2).
 //!
 //! Rows of plugins and ended claims need no thresholds: they are derived, and are deleted with the last object from
 //! which they are derived.
@@ -46,7 +47,7 @@ impl Default for GcConfig {
     }
 }
 
-/// Collects garbage; one per leader.
+/// The service that collects garbage; one per leader.
 #[derive(Debug)]
 pub(crate) struct Collector {
     pub(crate) core: Core,
@@ -54,7 +55,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Runs until cancelled.
+    /// Collects garbage at intervals until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let pause = self.config.interval.max(Nanos::from_secs(1)).to_std();
         loop {

@@ -1,4 +1,4 @@
-//! Heartbeats: the time by which each node must send the next one.
+//! Heartbeats: the deadline by which each node must send the next heartbeat.
 
 use crate::core::Core;
 use crate::error::ServerError;
@@ -19,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 /// Timing of heartbeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeartbeatConfig {
-    /// Shortest interval between heartbeats.
+    /// The shortest interval between heartbeats.
     pub min_ttl: Duration,
-    /// Added to the interval before a node counts as down.
+    /// The time that is added to the interval before a node counts as down.
     pub grace: Duration,
-    /// Granted to every node when a server starts or becomes leader.
+    /// The time that every node receives when a server starts or becomes leader.
     pub failover: Duration,
 }
 
@@ -58,7 +58,7 @@ enum Pending {
     None,
     /// The silence of this node is being recorded.
     About(NodeId),
-    /// The work of the term ended during a decision. The next leader may still commit it.
+    /// The work of the term ended during a decision. The next leader may still commit the decision.
     Abandoned,
 }
 
@@ -69,15 +69,15 @@ impl Deciding {
         Decision { deciding: self, after: Pending::Abandoned }
     }
 
-    /// Waits until no decision about a node is on its way. Returns `false` if a decision was abandoned.
+    /// Waits until no decision about a node is in progress. Returns `false` if a decision was abandoned.
     async fn ended(&self, node: &NodeId) -> bool {
         let about = Pending::About(node.clone());
-        // The sender lives as long as this value.
+        // This value owns the sender.
         self.0.subscribe().wait_for(|now| *now != about).await.is_ok_and(|now| *now != Pending::Abandoned)
     }
 }
 
-/// A decision about a node that is on its way.
+/// A decision about a node that is in progress.
 #[derive(Debug)]
 struct Decision<'a> {
     deciding: &'a Deciding,
@@ -114,15 +114,16 @@ impl Heartbeats {
 
     /// Records a heartbeat of a node. Returns the time within which its next heartbeat must arrive.
     pub(crate) fn beat(&self, node: &NodeId) -> Duration {
-        // Spread the intervals, so that nodes that started together do not send together.
+        // Random intervals prevent that nodes that started together send their heartbeats together.
         let ttl = self.config.min_ttl.mul_f64(1.0 + runtime::random_share());
         self.expect(node.clone(), ttl + self.config.grace);
         ttl
     }
 
-    /// Waits until no decision about a node is on its way. After [`Self::beat`] and this, the state says whether the node
-    /// counts as down, and no decision from before the heartbeat follows. For example, a leader without a quorum cannot
-    /// write that a node is silent. Its quorum returns, the node's heartbeat is answered, and the write arrives after it.
+    /// Waits until no decision about a node is in progress. After [`Self::beat`] and this call, the state shows
+    /// whether the node counts as down. No decision from before the heartbeat follows. For example, a leader without
+    /// a quorum cannot write that a node is silent. Its quorum returns, the server answers the node's heartbeat, and
+    /// the write arrives after it.
     ///
     /// # Errors
     /// If the term ended during a decision, which the next leader may still commit.
@@ -138,7 +139,7 @@ impl Heartbeats {
         }
     }
 
-    /// Watches the deadlines until cancelled, or until a decision is left to the next leader.
+    /// Watches the deadlines until cancelled, or until the next leader must complete a decision.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut restores = self.core.store.restores();
         self.expect_all();
@@ -161,7 +162,7 @@ impl Heartbeats {
         }
     }
 
-    /// Gives each node that is not down, and has no deadline, the time that a new leader grants.
+    /// Sets the deadline that a new leader grants for each node that is not down and has no deadline.
     fn expect_all(&self) {
         let failover = if planted!(NoFailover) { Duration::ZERO } else { self.config.failover };
         let (root, at) = (self.core.snapshot(), runtime::now() + failover);
@@ -172,7 +173,7 @@ impl Heartbeats {
         }
     }
 
-    /// Records the nodes whose deadline is over. Returns `false` if a decision is left to the next leader.
+    /// Records the nodes whose deadline has passed. Returns `false` if the next leader must complete a decision.
     async fn expire(&self) -> bool {
         let proved = self.core.log.read(None).await;
         let now = runtime::now();
@@ -186,7 +187,7 @@ impl Heartbeats {
             late
         };
         if let Err(error) = proved {
-            // Without a quorum this server answers no heartbeat, so the silence is not the nodes'.
+            // Without a quorum this server answers no heartbeat, so the silence is not that of the nodes.
             tracing::warn!(%error, nodes = late.len(), "no quorum: nodes that were missed get more time");
             late.into_iter().for_each(|node| self.expect(node, self.config.grace));
             return true;
@@ -202,7 +203,8 @@ impl Heartbeats {
     async fn miss(&self, node: NodeId) -> bool {
         let decision = self.deciding.begin(&node);
         let decided = self.decide(&node).await;
-        // The write may be in the log. No heartbeat of the node is answered before its outcome is known.
+        // The write may be in the log. The server answers no heartbeat of the node before the outcome of the write is
+        // known.
         if decided.is_err() && !self.core.settle().await {
             tracing::warn!(%node, "whether a node counts as down is left to the next leader");
             return false;
@@ -215,7 +217,7 @@ impl Heartbeats {
         true
     }
 
-    /// Marks a node whose heartbeat is overdue as down, or as disconnected while an allocation on it may come back.
+    /// Marks a node whose heartbeat is overdue as down, or as disconnected while an allocation on it may return.
     async fn decide(&self, node: &NodeId) -> Result<(), ServerError> {
         // The node may have sent a heartbeat after its deadline.
         if self.deadlines().contains_key(node) {
@@ -279,7 +281,7 @@ mod tests {
         core.commit(register.into()).await.unwrap();
     }
 
-    /// A node that was down is ready again in the restored state. It must send heartbeats, or it counts as down again.
+    /// A node that was down is ready again in the restored state. Without heartbeats, the node counts as down again.
     #[tokio::test]
     async fn nodes_of_a_restored_state_have_deadlines() {
         let core = Core::in_memory().await;
@@ -310,7 +312,7 @@ mod tests {
         assert!(waiting.await);
     }
 
-    /// The end of a term waits for its tasks. A decision without a known outcome must not keep it.
+    /// The end of a term waits for its tasks. A decision without a known outcome must not delay that end.
     #[tokio::test]
     async fn the_watch_ends_when_a_decision_is_left_to_the_next_leader() {
         let core = Core::in_memory().await;

@@ -1,7 +1,7 @@
-//! Host volumes that users create on nodes: the commands, and the resumption of interrupted ones.
+//! Host volumes that users create on nodes: the commands, and the resumption of interrupted commands.
 //!
-//! A command writes its intent before it calls the node, and the outcome afterwards. The leader resumes intents without
-//! an owner, so that an interrupted command results in one directory and one record.
+//! A command writes its intent before it calls the node, and the outcome afterwards. The leader resumes intents
+//! without an owner, so that an interrupted command results in one directory and one record.
 
 mod busy;
 pub(crate) mod fault;
@@ -27,14 +27,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::TaskTracker;
 
-/// How long a command waits for another command on the same volume.
+/// Timeout of a command's wait for another command on the same volume.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a call to a node that creates or deletes a volume. The plugin itself has one minute.
 const NODE_DEADLINE: Duration = Duration::from_secs(75);
-/// Attempts to write a row that other writers keep changing.
+/// Maximum number of attempts to write a row that other writers keep changing.
 const WRITE_TRIES: usize = 16;
 
-/// Serves the users' requests about host volumes; cheap to clone.
+/// The service for the users' requests about host volumes; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct HostVolumes {
     core: Core,
@@ -44,7 +44,7 @@ pub(crate) struct HostVolumes {
     pub(crate) commands: TaskTracker,
 }
 
-/// The result of a failed call to a node.
+/// The result of a call to a node.
 #[derive(Debug)]
 enum Called {
     Made(HostVolumeCreated),
@@ -85,7 +85,7 @@ impl HostVolumes {
         Ok(volume)
     }
 
-    /// Creates a volume by its plugin on a node, or updates the volume with the given id.
+    /// Creates a volume by its plugin on a node, or updates the volume whose id the specification contains.
     pub(crate) async fn create(
         &self,
         namespace: &Namespace,
@@ -137,7 +137,7 @@ impl HostVolumes {
         Ok(own.ok_or_else(|| HostVolumeFault::Busy(id.clone()))?)
     }
 
-    /// Chooses the node and writes the intent. If the name was taken there meanwhile, chooses another node.
+    /// Chooses the node and writes the intent. If the name was taken on that node meanwhile, chooses another node.
     async fn intend_new(&self, volume: HostVolume, place: bool) -> Result<(HostVolume, u64), ServerError> {
         for _ in 0..WRITE_TRIES {
             let root = self.core.snapshot();
@@ -185,7 +185,8 @@ impl HostVolumes {
         Err(HostVolumeFault::Changes(id.clone()).into())
     }
 
-    /// Executes the intent on the node, and records the outcome. `before` is the previous row; `None` for a new volume.
+    /// Executes the intent on the node, and records the outcome. `before` is the previous row; `None` for a new
+    /// volume.
     async fn carry_out(
         &self,
         row: HostVolume,
@@ -339,7 +340,7 @@ impl HostVolumes {
         }
     }
 
-    /// Changes the newest row: a report of its node is a change too, and may arrive at any time.
+    /// Changes the newest row, because a report of its node also changes the row, and may arrive at any time.
     async fn change(&self, id: &HostVolumeId, change: impl Fn(&mut HostVolume)) -> Result<(), ServerError> {
         for _ in 0..WRITE_TRIES {
             let current = self.row(id)?;

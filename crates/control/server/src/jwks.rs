@@ -8,7 +8,7 @@ use serde::Deserialize as _;
 use std::fmt;
 use std::sync::Arc;
 
-/// The reason why the keys of another party cannot be read.
+/// The reason that the keys of another party cannot be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeysFault {
     #[error(transparent)]
@@ -44,12 +44,13 @@ impl Keys {
         Self { ids: keys.iter().map(|_| None).collect(), keys }
     }
 
-    /// Returns the keys.
+    /// Returns all keys of the set.
     pub(crate) fn all(&self) -> &[DecodingKey] {
         &self.keys
     }
 
-    /// Whether the set contains the key that a token names. If so, a failed verification is the token's fault.
+    /// Returns whether the set contains the key that a token names. If so, a failed verification is the token's
+    /// fault.
     pub(crate) fn know(&self, token: &str) -> bool {
         let id = jsonwebtoken::decode_header(token).ok().and_then(|header| header.kid);
         id.is_some_and(|id| self.ids.iter().flatten().any(|own| *own == id))
@@ -101,7 +102,7 @@ mod tests {
     const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"a","use":"sig",
         "x":"MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4","y":"4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM"}]}"#;
 
-    /// Starts an issuer with TLS: returns its address, and the authority that signed its certificate.
+    /// Starts an issuer with TLS. Returns its address, and the authority that signed its certificate.
     async fn issuer(name: &str) -> (String, String) {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);

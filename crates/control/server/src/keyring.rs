@@ -1,11 +1,11 @@
 //! The servers' root keys, which seal secrets: log and snapshots contain secrets in sealed form only.
 //!
-//! The root keys are in the log as well, sealed with the key of the cluster, which every server receives when it is
+//! The log also contains the root keys, sealed with the key of the cluster, which every server receives when it is
 //! admitted. So every server that has a secret can also open it.
 //!
-//! The algorithm is XChaCha20-Poly1305 (RFC 8439 with the extended nonce of draft-irtf-cfrg-xchacha), whose nonces are
-//! long enough to be random. The seal binds the data to its owner. A writer of the state therefore cannot have the
-//! secrets of one object opened as those of another.
+//! The algorithm is XChaCha20-Poly1305 (RFC 8439 with the extended nonce of draft-irtf-cfrg-xchacha), whose nonces
+//! are long enough to be random. The seal binds the data to its owner. A writer of the state therefore cannot have
+//! the secrets of one object opened as those of another.
 
 mod fault;
 mod sign;
@@ -34,13 +34,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Size of a root key in bytes.
+/// The size of a root key in bytes.
 const KEY: usize = 32;
-/// Size of a nonce in bytes.
+/// The size of a nonce in bytes.
 const NONCE: usize = 24;
-/// File extension of root keys.
+/// The file extension of root keys.
 const SUFFIX: &str = ".key";
-/// File name of the key of the cluster.
+/// The file name of the key of the cluster.
 const CLUSTER_KEY: &str = "cluster.key";
 
 /// Root keys by id, one of which is active; cheap to clone.
@@ -50,11 +50,11 @@ pub(crate) struct Keyring(Arc<Shared>);
 struct Shared {
     keys: RwLock<Keys>,
     signers: Signers,
-    /// The key of the cluster; absent until the server belongs to a cluster.
+    /// The key of the cluster, or `None` until the server belongs to a cluster.
     cluster: RwLock<Option<ClusterKey>>,
-    /// The directory of the keys; `None`: the keys exist in memory only.
+    /// The directory of the keys; with `None`, the keys exist in memory only.
     dir: Option<PathBuf>,
-    /// Notified when a key becomes active.
+    /// The notification of tasks that wait for an active key.
     activated: Notify,
 }
 
@@ -94,7 +94,7 @@ fn random<const N: usize>() -> Result<[u8; N], KeyringFault> {
     runtime::random_bytes().map_err(|e| KeyringFault::Random(Arc::new(e)))
 }
 
-/// Returns the id of a key, in the form of a UUID. It reveals nothing about the key, but detects a damaged one.
+/// Returns the id of a key, in the form of a UUID. It reveals nothing about the key, but detects a damaged key.
 fn id_of(key: &[u8]) -> String {
     let digest = Sha256::digest(key);
     let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
@@ -145,7 +145,8 @@ impl Keyring {
         Ok(Self::of(&[random::<KEY>()?], None, Signers::default()))
     }
 
-    /// Reads the keys of a directory: the key of the cluster, and root keys of earlier versions, which are not in the log.
+    /// Reads the keys of a directory: the key of the cluster, and root keys of earlier versions, which are not in the
+    /// log.
     pub(crate) fn dir(dir: &Path) -> Result<Self, KeyringFault> {
         caravan_sys::files::durable_private_dir(dir).map_err(KeyringFault::files)?;
         let mut keys: Vec<[u8; KEY]> = Vec::new();
@@ -214,7 +215,8 @@ impl Keyring {
         Ok(())
     }
 
-    /// A panic of a lock holder leaves the data consistent, because each change is one assignment.
+    /// Locks the keys for reading. A panic of a lock holder leaves the data consistent, because each change is one
+    /// assignment.
     fn keys(&self) -> RwLockReadGuard<'_, Keys> {
         self.0.keys.read()
     }
@@ -223,12 +225,12 @@ impl Keyring {
         self.0.keys.write()
     }
 
-    /// Returns the active key.
+    /// Returns the id of the active key, or the empty string without an active key.
     pub(crate) fn active(&self) -> String {
         self.keys().active.clone()
     }
 
-    /// Whether this server has a key.
+    /// Returns whether this server has a key.
     pub(crate) fn has(&self, id: &str) -> bool {
         self.keys().by_id.contains_key(id)
     }
@@ -256,8 +258,8 @@ impl Keyring {
         Ok(RootKeyMaterial { key_id: id.to_owned(), sealed, signs })
     }
 
-    /// Returns a root key from the log of another cluster, sealed with the key of this cluster. `other` is the key of the
-    /// other cluster; a root key of this cluster is returned as it is.
+    /// Returns a root key from the log of another cluster, sealed with the key of this cluster. `other` is the key of
+    /// the other cluster; a root key of this cluster is returned unchanged.
     ///
     /// # Errors
     /// [`KeyringFault::ForeignMaterial`] if neither of the keys sealed it.
@@ -307,7 +309,7 @@ impl Keyring {
         Ok(cipher_of(&self.cluster_key().ok_or(KeyringFault::NoClusterKey)?))
     }
 
-    /// Makes a key active, if this server has it.
+    /// Activates a key, if this server has it.
     pub(crate) fn activate(&self, id: &str) {
         let mut keys = self.keys_mut();
         if keys.by_id.contains_key(id) {
@@ -316,7 +318,8 @@ impl Keyring {
         }
     }
 
-    /// Waits until a key is active, or for a few seconds: a new cluster has a leader before it has its first root key.
+    /// Waits until a key is active, for at most [`KEY_TIMEOUT`]. A new cluster has a leader before it has its first
+    /// root key.
     pub(crate) async fn wait_active(&self) {
         let active = async {
             loop {
@@ -349,7 +352,7 @@ impl Keyring {
         Ok(())
     }
 
-    /// Creates a key pair for a key, which takes long. It is not used before [`Keyring::sign_with`].
+    /// Creates a key pair for a key, which takes long. Signing with the key pair begins with [`Keyring::sign_with`].
     pub(crate) async fn make_signer(&self, id: &str) -> Result<Signer, KeyringFault> {
         sign::make(id).await
     }
@@ -359,12 +362,12 @@ impl Keyring {
         self.0.signers.add(signer)
     }
 
-    /// Waits until no other key pair is created.
+    /// Waits until no other key pair is being created.
     pub(crate) async fn signer_turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.0.signers.turn().await
     }
 
-    /// Returns whether a key pair is created now.
+    /// Returns whether a key pair is being created now.
     pub(crate) fn is_making_signer(&self) -> bool {
         self.0.signers.is_making()
     }
@@ -509,7 +512,7 @@ mod tests {
         let third = Keyring::memory().unwrap();
         third.set_cluster_key(&ring.cluster_key().unwrap()).unwrap();
         assert!(third.load(&damaged).is_err());
-        // The material of one key cannot stand for another key.
+        // The material of one key is refused under the id of another key.
         assert!(third.load(&RootKeyMaterial { key_id: other.active(), ..material }).is_err());
     }
 

@@ -1,8 +1,8 @@
 //! The servers' side: broker, workers, planner, heartbeats, the volume reconciler, and the endpoints for clients and
 //! users.
 //!
-//! Pure code makes the decisions: `caravan-scheduler`, `caravan-volumes`, and the modules here that are marked as pure.
-//! The rest executes them: it reads a snapshot, decides, and proposes a command.
+//! Pure code makes the decisions: `caravan-scheduler`, `caravan-volumes`, and the modules here that are marked as
+//! pure. The rest executes them: it reads a snapshot, decides, and proposes a command.
 
 mod absence;
 mod acl;

@@ -1,6 +1,6 @@
-//! Locks on variables: held as long as their holders renew them (docs/reference/http-api.md, section 5.9).
+//! Locks on variables: holders keep them by renewals (docs/reference/http-api.md, section 5.9).
 //!
-//! The holder of each lock is in the shared state. The renewal deadlines are known to one leader term only, and start again
+//! The holder of each lock is in the shared state. One leader term alone has the renewal deadlines, which start again
 //! with the next term.
 
 use crate::core::Core;
@@ -27,17 +27,18 @@ struct Held {
     until: Instant,
 }
 
-/// Tracks the renewals of locks; cheap to clone.
+/// The tracker of lock renewals; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Locks {
     core: Core,
     held: Arc<Mutex<BTreeMap<VariableKey, Held>>>,
     renewed: Arc<Notify>,
-    /// Held for writing while the release of a lock is on its way.
+    /// The lock that is held for writing while the release of a variable's lock is in progress.
     releasing: Arc<RwLock<()>>,
 }
 
-/// How long a lock is held after a renewal: its TTL, and the delay in which no other holder gets it.
+/// Returns the time for which a lock is held after a renewal: its TTL, and the delay in which no other holder gets
+/// the lock.
 fn patience(lock: &VariableLock) -> Duration {
     lock.ttl.0.to_std() + lock.lock_delay.0.to_std()
 }
@@ -47,16 +48,17 @@ impl Locks {
         Self { core, held: Arc::default(), renewed: Arc::default(), releasing: Arc::default() }
     }
 
-    /// A panic leaves only complete entries.
+    /// Locks the table of held locks. A panic of a lock holder leaves only complete entries.
     fn held(&self) -> MutexGuard<'_, BTreeMap<VariableKey, Held>> {
         self.held.lock()
     }
 
     /// Renews a lock for its holder. Returns `None` if another holder has the lock.
     ///
-    /// The answer tells the holder that nobody else gets the lock for its TTL. So a quorum round that begins after the
-    /// request proves that this server leads. For example, a leader that is cut off could otherwise answer its holder while
-    /// the next leader gives the lock to another one.
+    /// The response promises the holder that no other caller gets the lock for its TTL. Therefore a quorum round that
+    /// begins after the request proves that this server leads. For example, a leader without contact to the other
+    /// servers could otherwise confirm the lock of its holder. Meanwhile, the next leader could give the lock to
+    /// another holder.
     ///
     /// # Errors
     /// If the variable does not exist, its lock is not held, or this server does not lead the term.
@@ -72,7 +74,7 @@ impl Locks {
         if self.core.term.map(crate::core::Term::number) != Some(self.core.log.metrics().term) {
             return Err(ServerError::NotLeader);
         }
-        // A release that was decided before takes effect first.
+        // A release that was decided earlier takes effect first.
         let _settled = self.releasing.read().await;
         let root = self.core.snapshot();
         let row = root.variable(key).ok_or(VariableFault::NothingToRenew)?;
@@ -139,7 +141,7 @@ impl Locks {
         [next, retry].into_iter().flatten().min()
     }
 
-    /// Releases a lock, unless it was renewed meanwhile. Returns whether nothing is left to do.
+    /// Releases a lock, unless it was renewed meanwhile. Returns whether the release needs no retry.
     async fn release(&self, key: VariableKey, id: String) -> bool {
         let _releasing = self.releasing.write().await;
         let now = runtime::now();

@@ -1,5 +1,5 @@
-//! The data that task templates read, sent again whenever it changes. A node asks for a task of one of its allocations,
-//! and the task's own rights decide.
+//! The data that task templates read, sent again whenever it changes. A node requests it for a task of one of its
+//! allocations, and the task's own rights decide.
 
 use crate::acl::{Caller, NsCap, VarCap};
 use crate::admin::Admin;
@@ -15,10 +15,10 @@ use caravan_types::variable::{VariableKey, VariableMetadata};
 use futures::Stream;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of items that the templates of one task read.
+/// The maximum number of items that the templates of one task read.
 const MAX_ITEMS: usize = 1000;
 
-/// Serves the data that templates read; cheap to clone.
+/// The endpoint for the data that templates read; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookups {
     pub(crate) core: Core,

@@ -37,14 +37,14 @@ pub(crate) fn for_node(root: &Root, node: &NodeId, trigger: Trigger, now: UnixNa
 /// The result of a change of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeUpdated {
-    /// Index of the change.
+    /// The index of the change.
     pub index: u64,
     /// The evaluations that the change creates.
     pub evals: Vec<EvalId>,
 }
 
-/// Commits a change of a node with evaluations of all jobs that it concerns. If more jobs come to be concerned
-/// meanwhile, the change is computed again. `None`: no change is needed any more.
+/// Commits a change of a node with evaluations of all jobs that the node concerns. If the node concerns more jobs
+/// meanwhile, the change is computed again. Returns `None` if no change is needed any more.
 pub(crate) async fn commit(
     core: &Core,
     node: &NodeId,
@@ -66,11 +66,13 @@ pub(crate) async fn commit(
     }
 }
 
-/// Returns the evaluations that follow from clients' reports: one per job with allocations that failed, that return from being
-/// unknown, or that their node stopped although their job runs until it is stopped.
+/// Returns the evaluations that follow from clients' reports. A job gets one evaluation if one of its allocations
+/// failed or is no longer unknown. It also gets one if it runs until it is stopped, and its node stopped an
+/// allocation.
 ///
-/// The last case follows a restore: the snapshot has a job that was stopped later, and the node reports the allocations as
-/// stopped. A task that exits creates no evaluation: without restarts in its group, the job would be placed many times a second.
+/// The last case follows a restore: the snapshot has a job that was stopped later, and the node reports the
+/// allocations as stopped. A task that exits creates no evaluation. Without restarts in its group, the job would be
+/// placed many times a second.
 pub(crate) fn for_updates(root: &Root, updates: &[AllocUpdate], now: UnixNanos) -> Vec<Evaluation> {
     let trigger = |update: &AllocUpdate| {
         let alloc = root.alloc(&update.alloc_id)?;
@@ -89,7 +91,7 @@ pub(crate) fn for_updates(root: &Root, updates: &[AllocUpdate], now: UnixNanos) 
     let mut triggers: BTreeMap<JobKey, Trigger> = BTreeMap::new();
     for (key, trigger) in updates.iter().filter_map(trigger) {
         let first = triggers.entry(key).or_insert(trigger);
-        // A failure decides whether the next try waits.
+        // A failure decides whether the next attempt waits.
         if trigger == Trigger::AllocFailure {
             *first = trigger;
         }

@@ -1,8 +1,8 @@
-//! The proofs of nodes: the secret of a node's first registration, and signed identities, which the servers renew with
-//! heartbeats (docs/reference/cluster.md, section 14.2).
+//! The proofs of nodes: the secret of a node's first registration, and signed identities, which the servers renew
+//! with heartbeats (docs/reference/cluster.md, section 14.2).
 //!
-//! An identity expires, and each server verifies it with the public keys of the root keys. The secret does not expire.
-//! A node needs it to register, to get its first identity, and after its identity has expired.
+//! An identity expires, and each server verifies it with the public keys of the root keys. The secret does not
+//! expire. A node needs it to register, to get its first identity, and after its identity has expired.
 
 use crate::core::Core;
 use crate::endpoint::NodeFault;
@@ -24,7 +24,8 @@ pub(crate) fn check(core: &Core, region: &str, node: &Node, proof: &NodeSecret) 
     verdict(&claims, region, node, core.now()).map_err(refused)
 }
 
-/// Returns whether a proof has the form of an identity: a secret is a UUID, and an identity has three parts with dots.
+/// Returns whether a proof has the form of an identity: a secret is a UUID, and an identity has three parts with
+/// dots.
 fn is_identity(proof: &NodeSecret) -> bool {
     proof.expose().contains('.')
 }
@@ -36,7 +37,7 @@ fn open(core: &Core, proof: &NodeSecret) -> Result<Claims, &'static str> {
     signer.open(proof.expose()).map_err(|error| error.0)
 }
 
-/// Judges verified claims.
+/// Returns an error unless verified claims identify the node.
 fn verdict(claims: &Claims, region: &str, node: &Node, now: UnixNanos) -> Result<(), &'static str> {
     let now = now.as_secs();
     if claims.node_id != node.id.as_str() {
@@ -55,8 +56,8 @@ fn verdict(claims: &Claims, region: &str, node: &Node, now: UnixNanos) -> Result
     Ok(())
 }
 
-/// Returns whether a node gets a new identity with its heartbeat: when it has none and asks for one, when two thirds of
-/// the lifetime have passed, and when another root key signs. `proof` was checked before.
+/// Returns whether a node gets a new identity with its heartbeat. That is the case if it has none and requests one,
+/// after two thirds of the lifetime, or if another root key signs. `proof` was checked before.
 pub(crate) fn is_due(core: &Core, proof: &NodeSecret, asks: bool) -> bool {
     if !is_identity(proof) {
         return asks;
@@ -164,7 +165,7 @@ mod tests {
         assert_eq!(judge(&node, &NodeSecret::new("x")), refused(wrong));
         let changed = NodeSecret::new(format!("{}x", identity.expose()));
         assert!(judge(&node, &changed).unwrap_err().contains("its identity is refused"));
-        // Another key signs from now on: the old identity stays valid, and a new one is due.
+        // Another key signs from now on. The old identity stays valid, and a new one is due.
         admin.rotate_key(false, None).await.unwrap();
         assert_eq!(judge(&node, &identity), Ok(()));
         assert!(is_due(&core, &identity, false));
@@ -173,7 +174,7 @@ mod tests {
         assert_eq!(judge(&node, &identity), refused(expired));
     }
 
-    /// A key pair takes long on a slow server, and nodes that wait for it give up after a second.
+    /// Creating a key pair takes long on a slow server, and nodes that wait for it time out after a second.
     #[tokio::test]
     async fn callers_that_stop_waiting_do_not_discard_the_first_key_pair() {
         let start = Moment { wall: at(1000), boot: BootInstant::from_nanos(1) };

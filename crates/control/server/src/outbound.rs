@@ -12,18 +12,18 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// Maximum size of a response in bytes.
+/// The maximum size of a response in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
-/// Timeout of a request.
+/// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of redirects.
+/// The maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
 
-/// A request. `Debug` shows no secret.
+/// A request to another server. `Debug` shows no secret.
 pub(crate) struct Asking<'a> {
     /// The URL of the request.
     pub(crate) url: &'a str,
-    /// Authorities (PEM) that sign the server's certificate; without any, the host's trust store applies.
+    /// The authorities (PEM) that sign the server's certificate. Without any, the host's trust store applies.
     pub(crate) authorities: &'a [String],
     /// The credentials of this agent; they are never sent to another server.
     pub(crate) authorization: Option<String>,
@@ -69,20 +69,20 @@ impl fmt::Debug for Asking<'_> {
 /// The response of a server.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The HTTP status.
+    /// The status code of the response.
     pub(crate) status: StatusCode,
     body: Bytes,
 }
 
 impl Answer {
-    /// The body as JSON.
+    /// Returns the body as JSON.
     pub(crate) fn json(&self) -> Result<Value, serde_json::Error> {
         serde_json::from_slice(&self.body)
     }
 }
 
 /// Sends a request and reads the whole response. Redirects are followed only if the request contains no secret. The
-/// error is a reason without the address.
+/// returned error is a reason without the address.
 pub(crate) async fn ask(asking: &Asking<'_>) -> Result<Answer, String> {
     let url: Uri = asking.url.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
     let message = asking.message()?;
@@ -99,7 +99,7 @@ pub(crate) async fn ask(asking: &Asking<'_>) -> Result<Answer, String> {
     answer.map_err(|_| "there is no answer".to_owned())?.map_err(|error| sentence(&error))
 }
 
-/// Returns the reason of a failure. Clients know the texts of failed connections.
+/// Returns the reason of a failure. Clients recognize the texts of failed connections.
 fn sentence(error: &FetchError) -> String {
     match error {
         FetchError::Lookup { host } => format!("dial tcp: lookup {host}: no such host"),

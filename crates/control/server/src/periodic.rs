@@ -19,14 +19,14 @@ pub(crate) use book::next_launch;
 /// The pause before a failed commit is retried.
 const PAUSE: Nanos = Nanos(1_000_000_000);
 
-/// Creates the children of periodic jobs; one per leader.
+/// The service that creates the children of periodic jobs; one per leader.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     pub(crate) core: Core,
 }
 
 impl Launcher {
-    /// Runs until cancelled.
+    /// Launches due jobs until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut feed = self.core.store.feed();
         let mut book = Book::read(&self.core.snapshot());

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) enum Submitted {
     /// The whole plan is written, with the verdict on the evaluation.
     Whole,
-    /// A part of the plan no longer fit; the rest is written at this index. The worker must plan again.
+    /// A part of the plan does not fit any more; the rest is written at this index. The worker must plan again.
     Partly {
         /// Index of the state that the next attempt must include.
         index: u64,
@@ -47,22 +47,23 @@ struct Submission {
     answer: oneshot::Sender<Result<Submitted, ServerError>>,
 }
 
-/// Submits plans; cheap to clone.
+/// A handle for the submission of plans; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Planner {
     submissions: mpsc::Sender<Submission>,
-    /// Submitters hold the read lock. A worker retrying after a conflict holds the write lock, so no other plan is
-    /// applied meanwhile.
+    /// The lock of the turns. Submitters hold the read lock. A worker that retries after a conflict holds the write
+    /// lock, so that no other plan is applied meanwhile.
     turns: Arc<RwLock<()>>,
 }
 
-/// Excludes other plans while it is held. A worker that takes it before reading the state cannot lose to other workers.
+/// The exclusive turn, which excludes other plans while it is held. A worker that takes the turn before it reads the
+/// state cannot lose to other workers.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _others_wait: OwnedRwLockWriteGuard<()>,
 }
 
-/// Writes plans, one at a time.
+/// The service that writes plans, one at a time.
 pub(crate) struct PlannerService {
     core: Core,
     config: RejectionConfig,
@@ -88,8 +89,8 @@ impl Planner {
         self.submissions.max_capacity() - self.submissions.capacity()
     }
 
-    /// Submits a plan; `evals` are written with it if all of it fits. Waits while another worker holds the exclusive
-    /// turn.
+    /// Submits a plan; `evals` are written with the plan if the whole plan fits. Waits while another worker holds the
+    /// exclusive turn.
     pub(crate) async fn submit(
         &self,
         plan: Plan,
@@ -194,7 +195,8 @@ impl PlannerService {
     }
 }
 
-/// Records the root key that signs the identities of new allocations, so that it is kept while they live.
+/// Records the root key that signs the identities of new allocations, so that the key is kept while the allocations
+/// live.
 fn sign(root: &Root, placements: &mut [Allocation]) {
     let Some(key) = root.active_root_key() else { return };
     for alloc in placements.iter_mut().filter(|alloc| alloc.create_index == 0) {
@@ -211,7 +213,7 @@ fn evals_of_preempted(root: &Root, stops: &[StopAlloc], now: UnixNanos) -> Vec<E
     jobs.map(|job| evaluation(job, Trigger::Preemption, now)).collect()
 }
 
-/// Assigns the ids of new holds. The command carries them, so that all servers use the same ids.
+/// Assigns an id to a new hold. The command contains the id, so that all servers use the same id.
 fn with_id(mut claim: HostVolumeClaim) -> HostVolumeClaim {
     if claim.id.is_empty() {
         claim.id = new_id();

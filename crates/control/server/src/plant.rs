@@ -7,13 +7,13 @@ use std::cell::{Cell, RefCell};
 pub enum Plant {
     /// A leader answers heartbeats without a quorum round.
     NoQuorumRound,
-    /// A leader counts a fence from the time that an earlier leader wrote down.
+    /// A leader counts a fence from the time that an earlier leader recorded.
     WallClockFence,
     /// A server shows a node a list of allocations that may be older than the node's own.
     NoFloor,
-    /// The work of a leader does not carry its term.
+    /// The work of a leader does not contain its term.
     NoTerm,
-    /// A new leader expects heartbeats at once.
+    /// A new leader expects heartbeats immediately.
     NoFailover,
     /// A leader answers reads without a proof that it still leads.
     UnprovedRead,
@@ -55,7 +55,7 @@ pub(crate) fn record(term: u64, index: u64) {
     WRITTEN.with_borrow_mut(|written| written.push(Written { term, index }));
 }
 
-/// Takes the changes that the servers of this thread wrote since the last call.
+/// Removes and returns the changes that the servers of this thread wrote since the last call.
 pub fn take_written() -> Vec<Written> {
     WRITTEN.take()
 }

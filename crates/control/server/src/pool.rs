@@ -1,4 +1,5 @@
-//! The pool of workers: their number, and the types of evaluations they take. Operators change both at run time.
+//! The pool of workers: their number, and the types of evaluations that they process. Operators change both at run
+//! time.
 
 use crate::broker::Broker;
 use crate::core::Core;
@@ -17,10 +18,10 @@ use tokio_util::task::TaskTracker;
 /// The maximum number of workers of a server.
 pub const MAX_WORKERS: usize = 256;
 
-/// A type of evaluation that workers take.
+/// A type of evaluation that workers process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
-    /// Evaluations of jobs of a type.
+    /// Evaluations of jobs of one type.
     Job(JobType),
     /// Evaluations of the servers' own work, named `_core`.
     Core,
@@ -76,7 +77,7 @@ pub enum WorkersError {
     TooMany,
 }
 
-/// The number of active workers, and the types they take.
+/// The number of active workers, and the types that they process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workers {
     pub(crate) number: usize,
@@ -84,7 +85,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Returns settings for `number` workers that take the `enabled` types.
+    /// Returns settings for `number` workers that process the `enabled` types.
     ///
     /// # Errors
     /// If there are too many workers, or `_core` is not among the types.
@@ -98,7 +99,7 @@ impl Workers {
         Ok(Self { number, enabled })
     }
 
-    /// Returns settings for `number` workers, at most [`MAX_WORKERS`], that take every type.
+    /// Returns settings for `number` workers, at most [`MAX_WORKERS`], that process every type.
     pub fn all(number: usize) -> Self {
         Self { number: number.min(MAX_WORKERS), enabled: Scheduler::ALL.to_vec() }
     }
@@ -108,12 +109,13 @@ impl Workers {
         self.number
     }
 
-    /// Returns the types that the workers take, in the order in which an operator named them.
+    /// Returns the types that the workers process, in the order in which an operator named them.
     pub fn enabled(&self) -> &[Scheduler] {
         &self.enabled
     }
 
-    /// Whether the workers take an evaluation of a type. Any worker takes an unknown type, and fails the evaluation.
+    /// Returns whether the workers process an evaluation of a type. Any worker dequeues an unknown type, and fails
+    /// the evaluation.
     pub(crate) fn takes(&self, kind: &str) -> bool {
         kind.parse().map_or(true, |scheduler: Scheduler| self.enabled.contains(&scheduler))
     }
@@ -144,7 +146,7 @@ impl WorkerPool {
     }
 }
 
-/// Starts workers when an operator raises their number. Surplus workers sleep.
+/// The service that starts workers when an operator raises their number. Surplus workers sleep.
 #[derive(Debug)]
 pub(crate) struct Crew {
     pub(crate) pool: Arc<WorkerPool>,
@@ -155,7 +157,7 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// Works until cancelled.
+    /// Starts workers until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut settings = self.pool.follow();
         let mut started = 0;

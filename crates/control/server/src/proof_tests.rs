@@ -1,5 +1,5 @@
-//! A report of a node is discarded, and a claim denied, only by a state that contains everything that any server has
-//! shown.
+//! Tests that only a state with everything that any server has shown lets a server discard a node's report or deny a
+//! claim.
 
 use crate::cluster::{Addresses, NoDirectory};
 use crate::core::{Core, Machine};
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Keeps committed entries from being applied while it is closed.
+/// A gate that delays the application of committed entries while it is closed.
 #[derive(Debug, Default)]
 struct Gate {
     closed: Mutex<bool>,
@@ -123,7 +123,8 @@ impl World {
         self.core.commit(change).await.unwrap();
     }
 
-    /// Commits an allocation with a claim, which is not applied until the gate opens. Followers may show it meanwhile.
+    /// Commits an allocation with a claim, which is not applied until the gate opens. Followers may show it
+    /// meanwhile.
     async fn place(&self) {
         let job = Arc::new(caravan_sim::job("web", JobType::Service, 1));
         let alloc = Allocation {
@@ -160,7 +161,8 @@ impl World {
     async fn across<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         self.place().await;
         let work = tokio::spawn(work);
-        // Gives the work time to look at the old state. A machine that is too slow for that hides only a fault.
+        // The pause lets the work read the old state. On a machine that is too slow, the test may miss a fault, but
+        // does not fail.
         for _ in 0..1000 {
             tokio::task::yield_now().await;
         }
@@ -228,7 +230,7 @@ async fn a_leader_discards_reports_about_unknown_objects_and_denies_unknown_clai
     assert!(matches!(world.progress().await, Some(ClaimProgress::Denied { .. })));
 }
 
-/// The log has stopped, so this server can prove nothing. An error lets the client ask again.
+/// The log has stopped, so this server can prove nothing. An error lets the client retry.
 #[tokio::test]
 async fn a_server_without_proof_of_leadership_discards_and_denies_nothing() {
     let world = World::start().await;

@@ -1,5 +1,5 @@
-//! Wait reasons of claims beyond the leader. Only the leader derives them, in its memory. A server with readers of reasons
-//! follows the leader's and keeps them as the sentences that users read.
+//! The wait reasons of claims at servers other than the leader. Only the leader derives reasons, in its memory. A
+//! server with readers of reasons follows the leader's reasons and keeps them as the sentences that users read.
 
 use crate::cluster::{LEADER_TIMEOUT, Origin, Place};
 use crate::runtime::{self, select};
@@ -18,18 +18,18 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Pause before the leader is followed again after its stream ended.
+/// The pause before the leader is followed again after its stream ended.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Shortest time between two messages of the leader to one server.
+/// The shortest time between two messages of the leader to one server.
 const BATCH_INTERVAL: Duration = Duration::from_millis(100);
-/// Number of changes that a reader of a mirror may lag behind.
+/// The number of changes that a reader of a mirror may lag behind.
 const LAG: usize = 1024;
-/// Maximum number of volumes in a message.
+/// The maximum number of volumes in a message.
 const MAX_VOLUMES: usize = 500;
 
 type Sentences = BTreeMap<VolumeKey, BTreeMap<AllocId, String>>;
 
-/// The leader's reasons at another server, while it has readers; cheap to clone. Empty at the leader.
+/// The leader's reasons at another server, while it has readers; cheap to clone. The mirror is empty at the leader.
 #[derive(Clone, Debug)]
 pub(crate) struct Mirror {
     sentences: Arc<Mutex<Sentences>>,
@@ -37,7 +37,7 @@ pub(crate) struct Mirror {
     readers: Arc<watch::Sender<usize>>,
 }
 
-/// Keeps the mirror filled until dropped.
+/// A reader that keeps the mirror filled until dropped.
 #[derive(Debug)]
 struct Reader(Arc<watch::Sender<usize>>);
 
@@ -62,7 +62,7 @@ impl Default for Mirror {
 }
 
 impl Mirror {
-    /// Returns why a claim waits, if the leader reported that.
+    /// Returns the reason that a claim waits, if the leader reported one.
     pub(crate) fn sentence(&self, claim: &ClaimId) -> Option<String> {
         self.sentences.lock().get(&claim.volume)?.get(&claim.alloc).cloned()
     }
@@ -71,7 +71,7 @@ impl Mirror {
         self.sentences.lock().keys().cloned().collect()
     }
 
-    /// Records what the leader reports, and reports the volumes whose reasons are others now.
+    /// Stores the reasons that the leader reports, and reports the volumes whose reasons changed.
     fn take(&self, change: ReasonsChanged) {
         let mut changed = BTreeSet::new();
         {
@@ -100,7 +100,7 @@ impl Mirror {
             }
         }
         for volume in changed {
-            // There may be no reader any more.
+            // The channel may have no reader any more.
             let _ = self.volumes.send(volume);
         }
     }
@@ -130,7 +130,7 @@ impl Mirror {
     async fn follow_leaders(&self, server: &Handle) {
         loop {
             match server.leader(Origin::Caller, runtime::now() + LEADER_TIMEOUT).await {
-                // This server's own reasons count.
+                // This server leads, and uses its own reasons.
                 Ok(Place::Here(parts)) => {
                     self.clear();
                     server.replaced(&parts).await;
@@ -145,7 +145,7 @@ impl Mirror {
     }
 
     /// Follows a leader until its stream ends or another server leads. The reasons stay until the next leader reports
-    /// its own, because the claims still wait meanwhile.
+    /// its own reasons, because the claims still wait meanwhile.
     async fn follow(&self, server: &Handle, leader: &Channel) {
         let mut leadership = server.leadership();
         let mut changes = leader.stream::<methods::ServerReasons>(FollowReasons {});
@@ -162,8 +162,8 @@ impl Mirror {
     }
 }
 
-/// The volumes whose reasons or calls change, from [`Handle::reason_changes`]. Only the leader has calls. Goes on when the
-/// leader changes.
+/// The volumes whose reasons or calls change, from [`Handle::reason_changes`]. Only the leader has calls. The changes
+/// continue when the leader changes.
 #[derive(Debug)]
 pub struct ReasonChanges {
     parts: watch::Receiver<Arc<Parts>>,
@@ -188,15 +188,15 @@ impl ReasonChanges {
         }
     }
 
-    /// Waits for a change of reasons or calls and returns its volumes; after a lag or a change of leadership, all volumes that have
-    /// reasons or had some. Cancel safe.
+    /// Waits for a change of reasons or calls and returns its volumes. After a lag or a change of leadership, returns
+    /// all volumes that have or had reasons. Cancel safe.
     pub async fn next(&mut self) -> Vec<VolumeKey> {
         select! {
             found = self.own_changes.next() => found,
             found = self.mirrored.recv() => match found {
                 Ok(volume) => vec![volume],
                 Err(RecvError::Lagged(_)) => self.mirror.keys(),
-                // The sender lives in `self.mirror`.
+                // `self.mirror` owns the sender.
                 Err(RecvError::Closed) => std::future::pending().await,
             },
             Ok(()) = self.parts.changed() => {
@@ -223,7 +223,7 @@ pub(crate) fn source(waits: ClaimWaits) -> impl Stream<Item = Result<ReasonsChan
                 return Some((Ok(message), (waits, changes, ready, next)));
             }
             let first = changes.recv().await;
-            // The first change is sent at once; the changes after it wait for each other.
+            // The first change is sent immediately, and later changes are sent together after a pause.
             if runtime::now() < next {
                 runtime::sleep_until(next).await;
             }
@@ -238,7 +238,7 @@ pub(crate) fn source(waits: ClaimWaits) -> impl Stream<Item = Result<ReasonsChan
     })
 }
 
-/// Returns the volumes of the changes that are there; `None` if some changes were lost.
+/// Returns the volumes of the changes that have arrived, or `None` if some changes were lost.
 fn gathered(
     first: Result<VolumeKey, RecvError>,
     changes: &mut broadcast::Receiver<VolumeKey>,
@@ -256,10 +256,12 @@ fn gathered(
     Some(found)
 }
 
-/// Returns all reasons in messages of limited size. The first one, which may be empty, says that the others are gone.
+/// Returns all reasons in messages of limited size. The first message, which may be empty, removes all other reasons
+/// at the receiver.
 fn whole(waits: &ClaimWaits) -> VecDeque<ReasonsChanged> {
     let volumes = waits.volumes();
-    // The messages after the first one add volumes, so the first one names nothing that a later one has to repeat.
+    // The messages after the first one add volumes, so the first message names no volume that a later message
+    // repeats.
     let mut out = VecDeque::from([ReasonsChanged { is_whole: true, volumes: Vec::new() }]);
     for part in volumes.chunks(MAX_VOLUMES) {
         let volumes = part.iter().map(|volume| of_volume(waits, volume.clone())).collect();

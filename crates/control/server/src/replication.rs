@@ -1,9 +1,9 @@
-//! The replication between regions: each region reads policies, roles, global tokens, auth methods, binding rules,
-//! namespaces and node pools from the authoritative region (docs/reference/cluster.md, section 13).
+//! The replication between regions (docs/reference/cluster.md, section 13). Each region reads policies, roles, global
+//! tokens, auth methods, binding rules, namespaces and node pools from the authoritative region.
 //!
-//! The leader of the authoritative region answers with all rows of a kind, then with the changes ([`source`]). The
-//! leader of another region compares all rows with its own at each connection, so an interrupted replication resumes
-//! without a memory of its own. [`plan`] decides what to write; it is pure.
+//! The leader of the authoritative region answers with all rows of a kind, then with the changes ([`source`]). At
+//! each connection, the leader of another region compares all rows with its own. Therefore an interrupted replication
+//! resumes without a record of its progress. [`plan`] decides what to write; it is pure.
 
 mod plan;
 mod rows;
@@ -32,17 +32,17 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Pause after the first failure in a row.
+/// The pause after the first failure in a row.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum of the pause, which doubles with each failure in a row; that of Nomad.
+/// The maximum of the pause, which doubles with each failure in a row, as in Nomad.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
-/// Maximum number of writes in progress.
+/// The maximum number of writes in progress.
 const MAX_WRITES: usize = 32;
 
-/// Why a kind is not replicated at the moment.
+/// The reason that a kind is not replicated at the moment.
 #[derive(Debug)]
 enum Fault {
-    /// The authoritative region does not answer, or refuses.
+    /// The authoritative region does not respond, or refuses.
     Region(String),
     /// Rows could not be written; the text names one of them.
     Rows { refused: usize, first: String },
@@ -66,7 +66,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Replicates from the authoritative region, during one leader term of another region.
+/// The service that replicates from the authoritative region, during one leader term of another region.
 #[derive(Clone, Debug)]
 pub(crate) struct Replication {
     core: Core,
@@ -80,7 +80,7 @@ impl Replication {
         Self { core, cluster, acl }
     }
 
-    /// Runs until cancelled; returns at once in the authoritative region.
+    /// Replicates until cancelled. Returns immediately in the authoritative region.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         self.cluster.replication.clear();
         let from = self.cluster.authoritative().to_owned();
@@ -106,7 +106,7 @@ impl Replication {
         self.cluster.replication.clear();
     }
 
-    /// Replicates one kind.
+    /// Replicates one kind until cancelled.
     async fn kind(self, from: String, kind: ReplicatedKind, cancel: CancellationToken) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -131,7 +131,7 @@ impl Replication {
         }
     }
 
-    /// Waits until the member table has an alive server of a region of which it has none. Never returns otherwise.
+    /// Waits until the member table has an alive server of a region. Never returns if it has one at the beginning.
     async fn appears(&self, region: &str) {
         let mut view = self.cluster.config.directory.changes();
         let is_there = |view: &View| view.in_region(region).any(Member::is_alive);
@@ -142,9 +142,9 @@ impl Replication {
         }
     }
 
-    /// Follows the rows of a kind until something fails.
+    /// Follows the rows of a kind until a failure, and returns the failure.
     async fn follow(&self, from: &str, kind: ReplicatedKind) -> Fault {
-        // Before the first row is compared: a restore after that is not missed.
+        // The number is read before the first row is compared, so that a later restore is not missed.
         let restores = self.core.store.restores();
         let channel = match self.cluster.reach(from).await {
             Ok(channel) => channel,

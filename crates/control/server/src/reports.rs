@@ -1,6 +1,6 @@
-//! Clients' reports about their allocations, written in batches under load.
+//! The reports of clients about their allocations, written in batches under load.
 //!
-//! The first report is written at once. Reports that arrive during this write share the next command.
+//! The first report is written immediately. Reports that arrive during this write share the next command.
 
 use crate::core::Core;
 use crate::error::ServerError;
@@ -12,13 +12,13 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Maximum number of updates in one command, so that readers never wait long for it.
+/// The maximum number of updates in one command, so that readers never wait long for it.
 const AT_ONCE: usize = 1000;
 
 #[derive(Debug, Default)]
 struct Waiting {
     reports: Vec<Report>,
-    /// Whether a writer is active; it looks for more updates when it finishes.
+    /// Whether a writer is active. The writer looks for more updates when its command is written.
     writing: bool,
 }
 
@@ -28,7 +28,7 @@ struct Report {
     answer: oneshot::Sender<Result<u64, ServerError>>,
 }
 
-/// Writes reports; cheap to clone.
+/// The writer of reports; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Reports {
     core: Core,
@@ -44,7 +44,7 @@ impl Reports {
         self.waiting.lock()
     }
 
-    /// Writes updates. Returns the index at which they are in the state.
+    /// Writes updates. Returns the index of the state that contains them.
     pub(crate) async fn submit(&self, updates: Vec<AllocUpdate>) -> Result<u64, ServerError> {
         let (answer, result) = oneshot::channel();
         let begins = {
@@ -59,7 +59,7 @@ impl Reports {
         result.await.map_err(|_| ServerError::Stopped("server"))?
     }
 
-    /// Takes the waiting updates that fit into one command; `None` without any.
+    /// Removes and returns the waiting updates that fit into one command, or `None` if no update waits.
     fn take(&self) -> Option<Vec<Report>> {
         let mut waiting = self.waiting();
         let mut sum = 0;

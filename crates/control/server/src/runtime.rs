@@ -1,8 +1,8 @@
 //! The tasks, timers, clocks and random numbers of this crate: those of tokio and of the machine, or those of a
 //! simulated world.
 //!
-//! Only the simulation of servers enables the feature `simulation`. Without a world on the current thread, everything
-//! here works as without the feature.
+//! Only the simulation of servers enables the feature `simulation`. Without a world on the current thread, this
+//! module works as without the feature.
 
 use caravan_rpc::{Channel, Method, RpcError};
 use caravan_types::{BootInstant, UnixNanos};
@@ -40,7 +40,7 @@ pub(crate) async fn call<M: Method>(
     chosen::call::<M>(channel, request, deadline).await
 }
 
-/// Ticks at once, and then whenever a period has passed since the last tick.
+/// A timer that ticks immediately, and then whenever a period has passed since the last tick.
 #[derive(Debug)]
 pub(crate) struct Interval {
     next: Instant,
@@ -64,12 +64,12 @@ pub(crate) fn wall() -> UnixNanos {
     UnixNanos(chosen::wall_nanos())
 }
 
-/// Reads the clock that never steps and counts the time for which the machine was suspended.
+/// Reads the clock that never steps and includes the time for which the machine was suspended.
 pub(crate) fn boot() -> BootInstant {
     BootInstant::from_nanos(chosen::boot_nanos())
 }
 
-/// Fills an array with random bytes that nobody can predict.
+/// Fills an array with unpredictable random bytes.
 pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], rand::rand_core::OsError> {
     let mut bytes = [0; N];
     chosen::fill(&mut bytes)?;
@@ -94,8 +94,8 @@ pub(crate) fn random_share() -> f64 {
 #[cfg(not(feature = "simulation"))]
 pub(crate) use tokio::select;
 
-/// Waits for the first of several futures. In a world, the first branch that is ready is taken, because no seed decides
-/// the order in which tokio polls the branches.
+/// Waits for the first of several futures. In a world, the first ready branch wins, because no seed decides the order
+/// in which tokio polls the branches.
 #[cfg(feature = "simulation")]
 macro_rules! select {
     ($($branches:tt)*) => {

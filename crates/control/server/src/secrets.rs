@@ -11,7 +11,7 @@ use caravan_types::{Namespace, VolumeKey};
 use caravan_volumes::wait::MissingSecret;
 use std::collections::BTreeMap;
 
-/// What sealed secrets of a volume are bound to.
+/// Returns the owner to which the sealed secrets of a volume are bound.
 pub(crate) fn owner(key: &VolumeKey) -> String {
     format!("volume {key}")
 }
@@ -28,7 +28,7 @@ pub(crate) fn variables<'a>(
 }
 
 impl Core {
-    /// Seals a volume's secrets; returns `kept` unchanged if it holds the same ones.
+    /// Seals a volume's secrets. Returns `kept` unchanged if it contains the same secrets.
     pub(crate) fn seal_volume(
         &self,
         key: &VolumeKey,
@@ -44,12 +44,12 @@ impl Core {
         self.keyring.seal(&owner, secrets)
     }
 
-    /// Returns the secrets that were given with a volume, without references.
+    /// Returns the literal secrets of a volume, without references.
     pub(crate) fn inline_secrets(&self, volume: &Volume) -> Result<Secrets, Unopened> {
         self.keyring.open(&owner(&volume.key()), &volume.secrets)
     }
 
-    /// The secrets of a volume for one call.
+    /// Returns the secrets of a volume for one call.
     pub(crate) fn secrets_of(&self, root: &Root, volume: &Volume) -> Result<Secrets, MissingSecret> {
         self.resolved(root, &volume.key(), &volume.secrets, &volume.secrets_from)
     }
@@ -67,7 +67,7 @@ impl Core {
         }
     }
 
-    /// Resolves references, and adds the values that were given literally.
+    /// Resolves references, and adds the literal values.
     pub(crate) fn resolved(
         &self,
         root: &Root,

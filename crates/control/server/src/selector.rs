@@ -49,7 +49,7 @@ impl Selector {
         }
     }
 
-    /// Whether the selector matches a login. A selector with an unknown name matches none.
+    /// Returns whether the selector matches a login. A selector with an unknown name matches none.
     pub(crate) fn fits(&self, facts: &Facts) -> bool {
         self.0.as_ref().is_none_or(|filter| filter.matches(&facts.json()).unwrap_or(false))
     }

@@ -39,38 +39,38 @@ pub use cluster::{ClusterMember, ClusterRequests, LeaderPlace};
 pub use handle::{NoPath, Scheduling};
 pub(crate) use parts::Parts;
 
-/// Settings of a server.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// The region of this cluster.
     pub region: String,
-    /// Settings of the replicated log.
+    /// The settings of the replicated log.
     pub log: LogConfig,
-    /// RPC addresses that clients receive, `host:port`.
+    /// The RPC addresses that clients receive, `host:port`.
     pub addresses: Vec<String>,
-    /// Settings of the scheduling workers.
+    /// The settings of the scheduling workers.
     pub workers: Workers,
-    /// Timing of heartbeats.
+    /// The timing of heartbeats.
     pub heartbeat: HeartbeatConfig,
-    /// Durations of the fence.
+    /// The durations of the fence.
     pub lease: Lease,
-    /// Maximum number of concurrent calls of one kind to one storage plugin.
+    /// The maximum number of concurrent calls of one kind to one storage plugin.
     pub volume_calls_per_plugin: usize,
-    /// Ages at which garbage collection removes objects that have ended.
+    /// The ages at which garbage collection removes objects that have ended.
     pub gc: GcConfig,
-    /// When a node that repeatedly rejects placements becomes ineligible.
+    /// The conditions under which a node that repeatedly rejects placements becomes ineligible.
     pub rejections: RejectionConfig,
-    /// Directory of the root keys; without one, the server uses a single key in memory.
+    /// The directory of the root keys. Without one, the server uses a single key in memory.
     pub keyring: Option<PathBuf>,
-    /// Settings of access control.
+    /// The settings of access control.
     pub acl: AclConfig,
-    /// The issuer of workload identities, as a URL that others can reach (`oidc_issuer`).
+    /// The issuer of workload identities, as a URL that other parties can reach (`oidc_issuer`).
     pub issuer: Option<String>,
-    /// The settings as a part of a cluster of servers.
+    /// The settings of this server as a part of a cluster.
     pub cluster: ClusterConfig,
 }
 
-/// The file beside the keyring that permits another bootstrap of access control.
+/// The file next to the keyring that permits another bootstrap of access control.
 const RESET_FILE: &str = "acl-bootstrap-reset";
 
 /// The interface of a running server for other parts; cheap to clone.
@@ -101,8 +101,8 @@ struct Running {
 }
 
 impl Service {
-    /// Opens the log, brings the state up to date and creates the services. `registry` holds the connections to the
-    /// clients.
+    /// Opens the log, brings the state up to date and creates the services. `registry` contains the connections to
+    /// the clients.
     ///
     /// # Errors
     /// If the log cannot be opened.
@@ -150,7 +150,7 @@ impl Service {
         Ok((handle.clone(), Self { handle, log: log_service, begun, gc: config.gc }))
     }
 
-    /// Runs until cancelled, or until the log fails, which is final for this process.
+    /// Runs the services until cancelled, or until the log fails, which is final for this process.
     ///
     /// # Errors
     /// If the log failed: the content of the disk is then uncertain.
@@ -188,7 +188,7 @@ impl Service {
     }
 }
 
-/// Returns the term that this server leads.
+/// Returns the term that this server leads, or `None` if it does not lead.
 fn leads(leadership: &Leadership) -> Option<Term> {
     match leadership {
         Leadership::Leader { term, .. } => Some(Term::new(*term)),
@@ -197,7 +197,7 @@ fn leads(leadership: &Leadership) -> Option<Term> {
 }
 
 impl Handle {
-    /// Performs the work of the leader in each term that this server leads, until `stop`.
+    /// Performs the work of the leader in each term that this server leads, until `stop` is cancelled.
     async fn lead(self, begun: Option<LeaderTerm>, gc: GcConfig, stop: CancellationToken) {
         let mut leadership = self.blueprint.core.log.leadership();
         let mut running = begun.map(|begun| self.begin(begun, gc, &stop));

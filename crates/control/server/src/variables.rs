@@ -17,21 +17,21 @@ pub enum VariableWritten {
     Done {
         /// The variable after the write.
         variable: Option<VariableDecrypted>,
-        /// Index of the change.
+        /// The index of the change.
         index: u64,
     },
     /// Another write came first.
     Conflict {
         /// The current variable; without items and indexes if it does not exist.
         variable: VariableDecrypted,
-        /// Index of the state.
+        /// The index of the state.
         index: u64,
     },
     /// Another caller holds the variable's lock.
     Locked,
 }
 
-/// Attempts to seal the secrets of one command while root keys are being deleted.
+/// The number of attempts to seal the secrets of one command while root keys are being deleted.
 pub(crate) const SEAL_TRIES: usize = 3;
 
 pub(crate) fn owner(key: &VariableKey) -> String {
@@ -90,8 +90,8 @@ impl Core {
         Ok(VariableDecrypted { metadata: row.metadata(), items })
     }
 
-    /// Writes a variable. With `check_index`, only if the variable was last changed at that index (0: only if it is
-    /// new).
+    /// Writes a variable. With `check_index`, writes it only if the variable was last changed at that index (0: only
+    /// if it is new).
     pub(crate) async fn write_variable(
         &self,
         key: VariableKey,
@@ -138,8 +138,8 @@ impl Core {
         Ok(self.keyring.seal(&owner(key), items)?)
     }
 
-    /// Acquires the lock of a variable, and creates the variable if it does not exist. Without new items, the existing
-    /// ones stay.
+    /// Acquires the lock of a variable, and creates the variable if it does not exist. Without new items, the
+    /// existing items stay.
     pub(crate) async fn acquire_lock(
         &self,
         key: VariableKey,

@@ -45,14 +45,14 @@ use fault::UpdateFault;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a command waits for a plugin that is starting.
+/// Timeout of a command's wait for a plugin that is starting.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a command waits for another command on the same volume.
+/// Timeout of a command's wait for another command on the same volume.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a node's unpublish and unstage of a volume.
 const NODE_DEADLINE: Duration = Duration::from_secs(120);
 
-/// Serves the users' requests about volumes.
+/// The service for the users' requests about volumes.
 #[derive(Clone, Debug)]
 pub(crate) struct Volumes {
     pub(crate) core: Core,
@@ -137,8 +137,8 @@ impl Volumes {
         }
     }
 
-    /// Waits for a plugin that is starting: its job runs, but it has not reported its capabilities. The caller handles
-    /// a plugin that is not expected or does not start.
+    /// Waits for a plugin that is starting: its job runs, but it has not reported its capabilities. The caller
+    /// handles a plugin that is not expected or does not start.
     async fn await_controller(&self, id: &PluginId) {
         let starting = |plugin: &Plugin| plugin.controllers_expected > 0 && plugin.controllers_healthy == 0;
         let reported = async {
@@ -150,7 +150,7 @@ impl Volumes {
                 watch.changed().await;
             }
         };
-        // A timeout is no error here: the next step reports what is missing.
+        // A timeout is no error here: the next step reports the missing controller.
         let _ = runtime::timeout(PLUGIN_TIMEOUT, reported).await;
     }
 
@@ -327,12 +327,13 @@ impl Volumes {
         self.core.commit(Change::VolumeDelete { key: key.clone(), force }).await
     }
 
-    /// Refuses while claims hold the volume. Forced: only while allocations still run with it.
+    /// Refuses while claims hold the volume. With `force`, refuses only while one of their allocations is not
+    /// terminal.
     fn in_use(&self, key: &VolumeKey, force: bool) -> Result<(), VolumeFault> {
         let root = self.core.snapshot();
         let over = |claim: &Claim| root.alloc(&claim.id.alloc).is_none_or(|alloc| alloc.terminal());
         let held = root.claims_of(key).any(|claim| claim.phase.holds() && !(force && over(claim)));
-        // The volume's status shows the users.
+        // The volume's status names the allocations that use the volume.
         if held { Err(VolumeFault::InUse(key.id.clone())) } else { Ok(()) }
     }
 
@@ -378,7 +379,7 @@ impl Volumes {
         };
         let written = lifecycle::write(&self.core, row.clone(), volume.modify_index).await?;
         let index = written.ok_or_else(|| VolumeFault::Changed(key.id.clone()))?;
-        // A claim may have been granted between the check and the write; none can be from now on.
+        // A claim may have been granted between the check and the write; none can be granted from now on.
         if let Err(error) = self.storage_in_use(key) {
             lifecycle::write(&self.core, (**volume).clone(), index).await?;
             return Err(error.into());
@@ -396,7 +397,7 @@ impl Volumes {
         let claims: Vec<Arc<Claim>> =
             root.claims_of(key).filter(|c| c.phase.holds() && c.node_id == *node).cloned().collect();
         if claims.is_empty() {
-            // The volume is detached, as requested; only a node that was never known is an error.
+            // The volume is detached, as requested; only a node without any record is an error.
             let known = root.node(node).is_some() || root.claims_of(key).any(|c| c.node_id == *node);
             return match known {
                 true => Ok(root.index()),
@@ -423,7 +424,7 @@ impl Volumes {
         Ok(index)
     }
 
-    /// Begins the release of a claim, or retries it at once. Returns the index of the change.
+    /// Begins the release of a claim, or retries the release immediately. Returns the index of the change.
     async fn hurry(&self, id: &ClaimId) -> Result<Option<u64>, ServerError> {
         for _ in 0..16 {
             let root = self.core.snapshot();
@@ -464,7 +465,7 @@ impl Volumes {
         Ok(call.await.map(drop).map_err(VolumeFault::Detach)?)
     }
 
-    /// Returns volumes as the plugin lists them, without those of namespaces that the caller may not list.
+    /// Returns the volumes that the plugin lists, without the volumes of namespaces that the caller may not list.
     pub(crate) async fn list_external(
         &self,
         caller: &Caller,
@@ -477,7 +478,7 @@ impl Volumes {
         let lists =
             row.controllers.values().filter_map(|c| c.controller_info).any(|c| c.supports_list_volumes);
         if !lists {
-            // A plugin that starts has not reported yet whether it lists.
+            // A plugin that is starting has not reported yet whether it supports ListVolumes.
             let fault = if row.controllers_expected > 0 && row.controllers_healthy == 0 {
                 VolumeFault::NoHealthyController(plugin.clone())
             } else {
@@ -510,7 +511,7 @@ fn key_of(body: &VolumeRequestBody) -> VolumeKey {
     VolumeKey { namespace: body.namespace.clone(), id: body.id.clone() }
 }
 
-/// Returns the volume's mount options, overridden by those of the claim.
+/// Returns the volume's mount options, overridden by the options of the claim.
 fn merged_options(volume: &Volume, claim: &Claim) -> Option<MountOptions> {
     match (&volume.mount_options, &claim.mount_options) {
         (Some(base), Some(top)) => Some(base.merged(top)),

@@ -1,5 +1,5 @@
-//! Closes reverse connections to nodes whose secret the servers no longer accept: the node was purged, or another agent
-//! registered it again.
+//! The closing of reverse connections to nodes whose secret the servers no longer accept, because the node was
+//! purged, or another agent registered it again.
 
 use crate::core::Core;
 use crate::runtime::select;
@@ -9,7 +9,7 @@ use caravan_types::NodeId;
 use caravan_types::node::NodeSecret;
 use tokio_util::sync::CancellationToken;
 
-/// Follows the rows of nodes, and closes connections.
+/// The service that follows the rows of nodes, and closes connections.
 #[derive(Debug)]
 pub(crate) struct WaysBack {
     pub(crate) core: Core,
@@ -17,7 +17,7 @@ pub(crate) struct WaysBack {
 }
 
 impl WaysBack {
-    /// Runs until cancelled.
+    /// Closes connections until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut feed = self.core.store.feed();
         loop {

@@ -1,4 +1,4 @@
-//! Workers: each takes an evaluation, calls the scheduler, submits the plan and writes the verdict.
+//! Workers: each dequeues an evaluation, calls the scheduler, submits the plan and writes the verdict.
 
 use crate::broker::{Broker, Receipt, Returned};
 use crate::core::{Core, new_id};
@@ -19,8 +19,8 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Consecutive plans of an evaluation without any progress before the evaluation fails (docs/reference/http-api.md,
-/// section 6.2).
+/// Returns the number of consecutive plans without progress after which an evaluation fails
+/// (docs/reference/http-api.md, section 6.2).
 fn attempts_for(kind: &str) -> u32 {
     match kind.parse::<JobType>() {
         Ok(kind) if kind.is_batch() => 2,
@@ -38,7 +38,7 @@ fn scheduler_of(kind: &str) -> &'static str {
     }
 }
 
-/// The pause before a job is evaluated again whose evaluation could not be processed.
+/// The pause before a job is evaluated again after its evaluation could not be processed.
 const LATER: Nanos = Nanos(60_000_000_000);
 
 /// One worker; a server runs several.
@@ -49,12 +49,12 @@ pub(crate) struct Worker {
     pub(crate) core: Core,
     pub(crate) broker: Broker,
     pub(crate) planner: Planner,
-    /// What its evaluations learned about the nodes; reused by the next evaluation.
+    /// The facts about nodes that evaluations of this worker have gathered; the next evaluation reuses them.
     pub(crate) memory: Mutex<Memory>,
 }
 
 impl Worker {
-    /// Runs until cancelled. The current evaluation is finished first.
+    /// Processes evaluations until cancelled. The current evaluation is finished first.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut settings = self.pool.follow();
         loop {
@@ -72,7 +72,7 @@ impl Worker {
         }
     }
 
-    /// Waits for an evaluation that this worker may take by the settings of the pool.
+    /// Waits for an evaluation that this worker may process according to the settings of the pool.
     async fn next(&self, settings: &mut watch::Receiver<Workers>) -> (Arc<Evaluation>, Receipt) {
         loop {
             let now = settings.borrow_and_update().clone();
@@ -150,7 +150,7 @@ impl Worker {
                     // Partial progress resets the failure count.
                     failed = if progress { 0 } else { failed + 1 };
                     self.core.store.wait_for_index(index).await;
-                    // Workers rank nodes alike, so a worker that lost a race would lose it again.
+                    // Workers rank nodes alike, so a worker that lost a race would probably lose the next one too.
                     if turn.is_none() {
                         turn = Some(self.planner.turn().await);
                     }
@@ -205,8 +205,8 @@ fn follow_ups_of_exhausted(eval: &Evaluation, id: EvalId, now: UnixNanos) -> Vec
     vec![failed, again]
 }
 
-/// Keeps a woken evaluation that could not place everything as the blocked one. Otherwise each wake would end one row
-/// and create another.
+/// Keeps an unblocked evaluation that could not place everything as the blocked evaluation. Otherwise each unblocking
+/// would end one row and create another.
 fn keep_blocked(mut decision: Decision) -> Decision {
     for follow_up in &mut decision.follow_ups {
         follow_up.snapshot_index = decision.eval.snapshot_index;

@@ -1,4 +1,4 @@
-//! Merges several policies into one set of rights.
+//! The merging of several policies into one set of rights.
 
 use super::privilege::{HostVolumeCap, Level, NsCap, PoolCap, VarCap};
 use caravan_lang::glob;
@@ -52,7 +52,7 @@ impl Scopes {
         bits & DENY == 0 && bits & bit != 0
     }
 
-    /// Whether any matching pattern grants any capability.
+    /// Returns whether any matching pattern grants any capability.
     fn any(&self, bit: u64) -> bool {
         self.0.values().any(|bits| bits & DENY == 0 && bits & bit != 0)
     }
@@ -129,7 +129,7 @@ impl Acl {
         self.management
     }
 
-    /// Whether a capability is granted in a namespace; `*` asks about any namespace.
+    /// Returns whether a capability is granted in a namespace; `*` stands for any namespace.
     pub fn namespace(&self, namespace: &str, cap: NsCap) -> bool {
         self.management
             || match namespace {
@@ -138,12 +138,12 @@ impl Acl {
             }
     }
 
-    /// Whether one of several capabilities is granted in a namespace.
+    /// Returns whether one of several capabilities is granted in a namespace.
     pub fn namespace_any(&self, namespace: &str, caps: &[NsCap]) -> bool {
         caps.iter().any(|cap| self.namespace(namespace, *cap))
     }
 
-    /// Whether the namespace is visible: any capability in it is granted.
+    /// Returns whether the namespace is visible: any capability in it is granted.
     pub fn sees_namespace(&self, namespace: &str) -> bool {
         let bits = self.namespaces.of(namespace);
         self.management
@@ -154,20 +154,20 @@ impl Acl {
                 }))
     }
 
-    /// Whether some namespace is visible.
+    /// Returns whether some namespace is visible.
     pub fn sees_some_namespace(&self) -> bool {
         self.management
             || self.namespaces.0.values().any(|bits| bits & DENY == 0 && *bits != 0)
             || self.any_variable("*")
     }
 
-    /// Whether a capability is granted on a variable.
+    /// Returns whether a capability is granted on a variable.
     pub fn variable(&self, namespace: &str, path: &str, cap: VarCap) -> bool {
         self.management || self.variables.allows(&variable_key(namespace, path), cap.bit())
     }
 
-    /// Returns the rules about the variables of a namespace: patterns of paths with their capabilities. The first pattern
-    /// that matches a path decides. Empty for callers with all rights.
+    /// Returns the rules about the variables of a namespace: patterns of paths with their capabilities. The first
+    /// pattern that matches a path decides. Empty for callers with all rights.
     pub fn variable_rules(&self, namespace: &str) -> Vec<(&str, Vec<VarCap>)> {
         let mut rules: Vec<_> = self
             .variables
@@ -176,8 +176,8 @@ impl Acl {
             .filter_map(|(key, bits)| Some((key, key.split_once('\0')?, *bits)))
             .filter(|(_, (pattern, _), _)| glob::matches(pattern, namespace))
             .collect();
-        // As in `Scopes::of`. The path adds the same number to the distance of every pattern that matches it, so the order is
-        // the same for all paths. A pattern without stars only matches its own name.
+        // As in `Scopes::of`. The path adds the same number to the distance of every pattern that matches it, so the
+        // order is the same for all paths. A pattern without stars only matches its own name.
         let order = |key: &str| {
             let stars = key.bytes().filter(|b| *b == b'*').count();
             (stars > 0, key.len() - stars)
@@ -190,7 +190,7 @@ impl Acl {
         rules.into_iter().map(|(_, (_, path), bits)| (path, caps(bits))).collect()
     }
 
-    /// Whether a capability is granted on some variable of a namespace; `*` asks about any namespace.
+    /// Returns whether a capability is granted on some variable of a namespace; `*` stands for any namespace.
     pub fn any_variable(&self, namespace: &str) -> bool {
         self.management
             || self.variables.0.iter().any(|(key, bits)| {
@@ -199,47 +199,47 @@ impl Acl {
             })
     }
 
-    /// Whether a capability is granted on a node pool.
+    /// Returns whether a capability is granted on a node pool.
     pub fn node_pool(&self, name: &str, cap: PoolCap) -> bool {
         self.management || self.node_pools.allows(name, cap.bit())
     }
 
-    /// Whether a capability is granted on some node pool.
+    /// Returns whether a capability is granted on some node pool.
     pub fn any_node_pool(&self, cap: PoolCap) -> bool {
         self.management || self.node_pools.any(cap.bit())
     }
 
-    /// Whether a capability is granted on a host volume of the agents' configuration.
+    /// Returns whether a capability is granted on a host volume of the agents' configuration.
     pub fn host_volume(&self, name: &str, cap: HostVolumeCap) -> bool {
         self.management || self.host_volumes.allows(name, cap.bit())
     }
 
-    /// Whether a level of access to nodes is granted.
+    /// Returns whether a level of access to nodes is granted.
     pub fn node(&self, level: Level) -> bool {
         self.management || self.node.allows(level)
     }
 
-    /// Whether a level of access to agents is granted.
+    /// Returns whether a level of access to agents is granted.
     pub fn agent(&self, level: Level) -> bool {
         self.management || self.agent.allows(level)
     }
 
-    /// Whether a level of access to settings of the region is granted.
+    /// Returns whether a level of access to settings of the region is granted.
     pub fn operator(&self, level: Level) -> bool {
         self.management || self.operator.allows(level)
     }
 
-    /// Whether one capability of operators is granted, by its name or by the level.
+    /// Returns whether one capability of operators is granted, by its name or by the level.
     pub fn operator_cap(&self, cap: &str, level: Level) -> bool {
         self.operator(level) || (self.operator != Level::Deny && self.operator_caps.contains(cap))
     }
 
-    /// Whether a level of access to quotas is granted.
+    /// Returns whether a level of access to quotas is granted.
     pub fn quota(&self, level: Level) -> bool {
         self.management || self.quota.allows(level)
     }
 
-    /// Whether a level of access to storage plugins is granted.
+    /// Returns whether a level of access to storage plugins is granted.
     pub fn plugin(&self, level: Level) -> bool {
         self.management || self.plugin.allows(level)
     }

@@ -1,4 +1,5 @@
-//! Parses the rules of a policy: HCL 1 or JSON, with shorthands expanded (docs/reference/http-api.md, section 5.8).
+//! The parser for the rules of a policy: HCL 1 or JSON, with shorthands expanded (docs/reference/http-api.md, section
+//! 5.8).
 
 use super::privilege::{self, Level, NsCap, OPERATOR, PoolCap, VarCap};
 use caravan_hcl::ast::{Block, Body};
@@ -11,7 +12,7 @@ use caravan_types::acl::{
 };
 use serde_json::{Map, Value};
 
-/// Why rules are invalid, with texts that clients of Nomad know.
+/// The reason that rules are invalid, with texts that clients of Nomad recognize.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RulesError(String);
@@ -29,7 +30,7 @@ struct Tree {
     blocks: Vec<(String, String, Tree)>,
 }
 
-/// The known blocks, and whether each has a label.
+/// The permitted blocks, and whether each has a label.
 const BLOCKS: [(&str, bool); 11] = [
     ("namespace", true),
     ("node_pool", true),
@@ -51,7 +52,7 @@ fn named(kind: &str) -> Option<bool> {
 /// Parses rules.
 ///
 /// # Errors
-/// On invalid syntax, unknown blocks, shorthands or capabilities; one sentence.
+/// If the syntax, a block, a shorthand or a capability is invalid. The error is one sentence.
 pub fn parse(text: &str) -> Parsed<Rules> {
     let mut rules = if text.trim().is_empty() { Rules::default() } else { read(&tree(text)?)? };
     text.clone_into(&mut rules.raw);
@@ -274,7 +275,7 @@ fn node_pool(name: &str, tree: &Tree) -> Parsed<NodePoolRules> {
 }
 
 /// Returns the name of a host volume without the index of an allocation (`data[0]`), or with a star for all of them
-/// (`data[*]`): each allocation of a `per_alloc` request has a separate volume.
+/// (`data[*]`). Each allocation of a `per_alloc` request has a separate volume.
 fn without_number(name: &str) -> &str {
     let parts = name.strip_suffix(']').and_then(|name| name.rsplit_once('['));
     let is_number =

@@ -136,7 +136,7 @@ impl Level {
         })
     }
 
-    /// Whether this level includes `wanted`.
+    /// Returns whether this level includes `desired`.
     pub fn allows(self, desired: Self) -> bool {
         self != Self::Deny && self != Self::None && self >= desired
     }

@@ -1,4 +1,4 @@
-//! Resolves the caller of a request: the token or the identity that the request carries, and its rights.
+//! The resolution of the caller of a request: the token or the identity that the request carries, and its rights.
 
 use super::{Acl, Level, NsCap, VarCap, parse};
 use crate::keyring::{Keyring, Signer};
@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Maximum number of cached sets of compiled policies.
+/// The maximum number of cached sets of compiled policies.
 const KEPT: usize = 512;
 
-/// Why a caller is refused, with texts that clients know.
+/// The reason that a caller is refused, with texts that clients recognize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     /// The caller lacks the right, or its secret is unknown.
@@ -48,7 +48,7 @@ pub struct Workload {
 }
 
 impl Caller {
-    /// Returns a caller with all rights: access control is off.
+    /// Returns a caller with all rights, for servers whose access control is off.
     pub fn unrestricted() -> Self {
         Self { acl: Arc::new(Acl::management()), token: None, claims: None }
     }
@@ -58,12 +58,12 @@ impl Caller {
         Self { acl: Arc::default(), token: None, claims: None }
     }
 
-    /// Whether the caller has a capability in a namespace.
+    /// Returns whether the caller has a capability in a namespace.
     pub fn may(&self, namespace: &str, cap: NsCap) -> bool {
         self.acl.namespace(namespace, cap)
     }
 
-    /// Whether the caller has a capability on a variable. Workloads may read their own variables
+    /// Returns whether the caller has a capability on a variable. Workloads may read their own variables
     /// (docs/reference/http-api.md, section 5.9).
     pub fn variable(&self, namespace: &str, path: &str, cap: VarCap) -> bool {
         let own = || {
@@ -76,12 +76,12 @@ impl Caller {
         self.acl.variable(namespace, path, cap) || own()
     }
 
-    /// Whether the caller is a task of this job's namespace that asks about nodes or services.
+    /// Whether the caller is a task that authenticates by its workload identity.
     pub fn is_workload(&self) -> bool {
         self.claims.is_some()
     }
 
-    /// Returns the names of the caller's policies, those of its roles included.
+    /// Returns the names of the caller's policies, including the policies of its roles.
     pub fn policies(&self, root: &Root) -> BTreeSet<String> {
         let mut names: BTreeSet<String> = BTreeSet::new();
         if let Some(token) = &self.token {
@@ -93,7 +93,7 @@ impl Caller {
         names
     }
 
-    /// Returns when its token or identity expires, if it does.
+    /// Returns the expiry of the caller's token or identity, or `None` if it does not expire.
     pub fn ends(&self) -> Option<UnixNanos> {
         let token = self.token.as_ref().and_then(|token| token.ends());
         token.or_else(|| self.claims.as_ref().and_then(|workload| workload.claims.ends()))
@@ -104,13 +104,13 @@ impl Caller {
         self.acl.is_management()
     }
 
-    /// Whether the caller has a level of rights on nodes.
+    /// Returns whether the caller has a level of rights on nodes.
     pub fn node(&self, level: Level) -> bool {
         self.acl.node(level)
     }
 }
 
-/// Whether a workload may read a path without a policy.
+/// Returns whether a workload may read a path without a policy.
 fn belongs(workload: &Workload, path: &str) -> bool {
     let Some(rest) = path.strip_prefix("nomad/jobs") else { return false };
     let claims = &workload.claims;
@@ -149,10 +149,10 @@ fn policies_of(root: &Root, token: &Token) -> BTreeSet<String> {
     names
 }
 
-/// The name and index of each policy; a changed policy therefore never finds an outdated compilation.
+/// The name and index of each policy. A changed policy therefore never finds an outdated compilation.
 type Compiled = HashMap<Vec<(String, u64)>, Arc<Acl>>;
 
-/// Resolves the callers of requests; cheap to clone.
+/// The resolver of the callers of requests; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver {
     enabled: bool,
@@ -194,8 +194,8 @@ impl Resolver {
         Ok(Caller { acl, token: Some(token.clone()), claims: None })
     }
 
-    /// Returns the task of an identity, while its allocation lives. An identity for another audience is refused: a
-    /// party that received it from a task could act as the task.
+    /// Returns the task of an identity, while its allocation has not ended. An identity for another audience is
+    /// refused: a party that received it from a task could act as the task.
     fn workload(&self, root: &Root, token: &str, now: UnixNanos) -> Result<Arc<Workload>, Denied> {
         let signer = Signer::key_of(token).and_then(|key| self.keyring.known_signer(&key));
         let claims = signer.and_then(|signer| signer.open(token).ok()).ok_or(Denied::Permission)?;
@@ -309,7 +309,7 @@ mod tests {
         let caller = resolver.resolve(&root, "s1", UnixNanos(2)).unwrap();
         assert!(caller.may("default", NsCap::ReadJob) && caller.node(Level::Write));
         assert!(!caller.may("default", NsCap::SubmitJob) && !caller.is_management());
-        // A policy that is written again takes effect at once.
+        // A policy that is written again takes effect immediately.
         let root = with(root, policy("readers", "namespace \"default\" { policy = \"write\" }"));
         assert!(resolver.resolve(&root, "s1", UnixNanos(2)).unwrap().may("default", NsCap::SubmitJob));
     }

@@ -11,7 +11,7 @@ use caravan_types::admin::AdminChange;
 use caravan_types::{Nanos, Time};
 use std::sync::Arc;
 
-/// How long a one-time secret can be exchanged.
+/// The time for which a one-time secret can be exchanged.
 const ONE_TIME: Nanos = Nanos::from_secs(600);
 
 /// Whether a text has the form of a UUID.
@@ -19,7 +19,7 @@ fn is_uuid(text: &str) -> bool {
     text.len() == 36 && uuid::Uuid::parse_str(text).is_ok()
 }
 
-/// Checks the accessor and the secret that a request gives for a new token.
+/// Checks the accessor and the secret that a request specifies for a new token.
 fn check_upload(root: &Root, token: &Token) -> Result<(), AdminFault> {
     let (accessor, secret) = (token.accessor_id.as_str(), &token.secret_id);
     if secret.is_empty() {
@@ -112,7 +112,7 @@ impl Admin {
     /// Writes a policy.
     ///
     /// # Errors
-    /// With every problem.
+    /// If the request has problems; the error contains all of them.
     pub async fn write_policy(&self, mut policy: Policy) -> Result<u64, ServerError> {
         let mut problems = RowProblem::rows(policy.check().err().unwrap_or_default());
         if let Err(error) = acl::parse(&policy.rules) {
@@ -137,7 +137,7 @@ impl Admin {
     /// Creates a token, or updates the token with its accessor.
     ///
     /// # Errors
-    /// With every problem.
+    /// If the request has problems; the error contains all of them.
     pub async fn write_token(&self, mut token: Token) -> Result<(Arc<Token>, u64), ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         let before = root.acl_token(&token.accessor_id);
@@ -222,7 +222,7 @@ impl Admin {
     /// Creates a role, or updates the role with its id.
     ///
     /// # Errors
-    /// With every problem.
+    /// If the request has problems; the error contains all of them.
     pub async fn write_role(&self, mut role: Role) -> Result<(Arc<Role>, u64), ServerError> {
         if let Err(problems) = role.check() {
             return Err(AdminFault::invalid("role", problems).into());
@@ -260,8 +260,8 @@ impl Admin {
         self.commit(AdminChange::RoleDelete(id)).await
     }
 
-    /// Removes expired tokens and expired one-time secrets. The authoritative region alone removes tokens that are valid
-    /// in all regions; the others replicate the removal.
+    /// Removes expired tokens and expired one-time secrets. The authoritative region alone removes tokens that are
+    /// valid in all regions; the others replicate the removal.
     ///
     /// # Errors
     /// If the change cannot be made durable.
@@ -285,7 +285,8 @@ impl Admin {
     }
 }
 
-/// Returns roles, each named by id or by name, with both; without duplicates.
+/// Returns links to roles, each with id and name, without duplicates. A link in `roles` names its role by id or by
+/// name.
 fn linked(root: &Root, roles: &[RoleLink]) -> Result<Vec<RoleLink>, AdminFault> {
     let mut out: Vec<RoleLink> = Vec::new();
     for link in roles {

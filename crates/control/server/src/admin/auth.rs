@@ -13,10 +13,10 @@ use std::sync::Arc;
 const TOKEN_NAME: &str = "${auth_method_type}-${auth_method_name}";
 
 impl Admin {
-    /// Creates or updates an auth method; fields that the change omits stay.
+    /// Creates or updates an auth method. Fields that the change omits keep their values.
     ///
     /// # Errors
-    /// With every problem.
+    /// If the request has problems; the error contains all of them.
     pub async fn write_auth_method(
         &self,
         mut method: AuthMethod,
@@ -48,10 +48,10 @@ impl Admin {
         self.commit(AdminChange::AuthMethodDelete(name)).await
     }
 
-    /// Creates or updates a binding rule; fields that the change omits stay.
+    /// Creates or updates a binding rule. Fields that the change omits keep their values.
     ///
     /// # Errors
-    /// With every problem.
+    /// If the request has problems; the error contains all of them.
     pub async fn write_binding_rule(
         &self,
         mut rule: BindingRule,

@@ -1,4 +1,4 @@
-//! Periodic maintenance for operators' objects: activates prepublished keys and removes expired tokens.
+//! The periodic maintenance of operators' objects: it activates prepublished keys and removes expired tokens.
 
 use super::Admin;
 use crate::runtime::{self, Interval, select};
@@ -8,16 +8,16 @@ use caravan_types::operator::RootKeyState;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Interval between checks for expired tokens.
+/// The interval between checks for expired tokens.
 const ROUND: Duration = Duration::from_secs(300);
-/// Longest wait for a key, so that a step of the clock is noticed.
+/// The longest wait for a key, so that a step of the clock is noticed.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Performs the maintenance.
+/// The service that performs the maintenance on the leader.
 #[derive(Debug)]
 pub(crate) struct Chores(Admin);
 
-/// Takes root keys from the state, on every server.
+/// The service that loads root keys from the state, on every server.
 #[derive(Debug)]
 pub(crate) struct KeyLoader(Admin);
 
@@ -26,7 +26,7 @@ impl KeyLoader {
         Self(admin)
     }
 
-    /// Runs until cancelled.
+    /// Loads root keys until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut keys = self.0.core.store.watch().on(Topic::Table(Table::RootKeys)).start();
         loop {
@@ -47,7 +47,7 @@ impl Chores {
         Self(admin)
     }
 
-    /// Runs until cancelled.
+    /// Performs the maintenance until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut keys = self.0.core.store.watch().on(Topic::Table(Table::RootKeys)).start();
         let mut round = Interval::new(ROUND);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The failure of a request of an operator.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AdminFault {
-    /// The state refused the change: 500, whatever the reason.
+    /// The state refused the change: 500 for every reason.
     #[error(transparent)]
     Refused(Refusal),
     /// The state refused the change, and clients expect 400.

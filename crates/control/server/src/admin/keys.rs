@@ -20,26 +20,26 @@ use std::sync::Arc;
 
 /// The algorithm that seals secrets.
 const ALGORITHM: &str = "xchacha20-poly1305";
-/// Maximum number of rows that one command seals again.
+/// The maximum number of rows that one command seals again.
 const BATCH: usize = 256;
-/// Default lifetime of a node introduction token.
+/// The default lifetime of a node introduction token.
 const INTRODUCTION: Nanos = Nanos::from_secs(300);
-/// Maximum lifetime of a node introduction token.
+/// The maximum lifetime of a node introduction token.
 const MAX_INTRODUCTION_TTL: Nanos = Nanos::from_secs(1800);
 
-/// A node to introduce.
+/// The node that an introduction token admits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Introduction {
-    /// The node's name; empty: any name.
+    /// The node's name; the empty name permits any name.
     pub node_name: String,
     /// The node's pool; empty: `default`.
     pub node_pool: String,
-    /// Lifetime of the token; 0: five minutes.
+    /// The lifetime of the token; 0 means five minutes.
     pub ttl: Nanos,
 }
 
 impl Admin {
-    /// Takes the root keys from the state. Keys that only this server has stay.
+    /// Loads the root keys from the state. Keys that only this server has are kept.
     pub(crate) fn load_keys(&self, root: &Root) {
         for material in root.root_key_material() {
             if let Err(error) = self.core.keyring.load(material) {
@@ -51,8 +51,8 @@ impl Admin {
         }
     }
 
-    /// Brings the root keys in the state in order: at the beginning of a leader term, and when a prepublished key becomes
-    /// active. Only the leader calls this.
+    /// Writes missing key material to the state, and activates a prepublished key that is due, or the first root key.
+    /// Only the leader calls this function, at the beginning of its term and when a prepublished key is due.
     pub(crate) async fn settle_keys(&self) -> Result<(), ServerError> {
         let (root, now) = (self.core.snapshot(), self.core.now());
         self.load_keys(&root);
@@ -82,8 +82,8 @@ impl Admin {
         }
         match root.active_root_key() {
             Some(key) if ring.has(&key.key_id) => ring.activate(&key.key_id),
-            // The state is new, or comes from another cluster: its sealed data cannot be opened, and a key of this
-            // server is used from now on.
+            // The state is new, or comes from another cluster: its sealed data cannot be opened. From now on the
+            // cluster uses a key of this server.
             _ => {
                 let id = match ring.active() {
                     id if id.is_empty() => ring.make()?,
@@ -111,7 +111,7 @@ impl Admin {
             publish_time,
             ..RootKeyMeta::default()
         };
-        // The key is in the same command, so that every server that knows of the key also has it.
+        // The key is in the same command, so that every server with the row of the key also has the key itself.
         let material = Some(self.core.keyring.sealed(id, None)?);
         let change = AdminChange::RootKeyWrite { key: Box::new(key.clone()), full, material };
         let index = self.commit(change).await?;
@@ -194,8 +194,9 @@ impl Admin {
         if let Some(signer) = self.known_signer(id) {
             return Ok(signer);
         }
-        // A task of its own: a caller that stops waiting must not discard the work. For example, a node whose calls
-        // time out after a second would make a slow server create a key pair for each call, and use none.
+        // The key pair is created in a separate task, because a caller that stops waiting must not discard the work.
+        // For example, the calls of a node time out after a second. On a slow server, each call would create a key
+        // pair, and none would be used.
         let made = runtime::spawn(self.clone().create_signer(id.to_owned()));
         made.await.map_err(|error| KeyringFault::Task(Arc::new(error)))?
     }
@@ -235,7 +236,7 @@ impl Admin {
         Ok(json!({"keys": keys}))
     }
 
-    /// Returns the issuer of identities, as a URL that others can reach.
+    /// Returns the issuer of identities, as a URL that other parties can reach.
     pub fn issuer(&self) -> Option<&str> {
         self.issuer.as_deref()
     }
@@ -274,7 +275,7 @@ impl Admin {
         Ok(messages::SignedNode { token, claims })
     }
 
-    /// Returns whether the active key can sign at once. Otherwise its key pair is created in the background.
+    /// Returns whether the active key can sign immediately. Otherwise its key pair is created in the background.
     fn prepare_signer(&self) -> bool {
         let active = self.core.keyring.active();
         if self.known_signer(&active).is_some() {
@@ -291,8 +292,9 @@ impl Admin {
         false
     }
 
-    /// Returns a new identity of a node, for the answer to a heartbeat. A heartbeat renews the node's lease, so it does
-    /// not wait for a key pair and does not fail without one: the node asks again with the next heartbeat.
+    /// Returns a new identity of a node, for the response to a heartbeat. A heartbeat renews the node's lease, so it
+    /// does not wait for a key pair and does not fail without one. The node requests an identity again with the next
+    /// heartbeat.
     pub(crate) async fn renewed_identity(&self, id: &NodeId) -> Option<messages::SignedNode> {
         if !self.prepare_signer() {
             return None;

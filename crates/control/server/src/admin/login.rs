@@ -16,12 +16,12 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Default tolerance for clock skew.
+/// The default tolerance for clock skew.
 const SKEW: Nanos = Nanos::from_secs(60);
-/// Validity of a token without an expiry after its time of issue, and without a time of issue before its expiry.
+/// The validity of a token without an expiry after its time of issue, and without a time of issue before its expiry.
 const LEEWAY: Nanos = Nanos::from_secs(150);
 
-/// Algorithms that a public key can verify; algorithms with shared secrets are excluded.
+/// The algorithms that a public key can verify; algorithms with shared secrets are excluded.
 const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("RS256", Algorithm::RS256),
     ("RS384", Algorithm::RS384),
@@ -158,7 +158,7 @@ pub(super) fn verified(
     if !allowed.contains(&algorithm) {
         return Err(TokenProblem::Algorithm.into());
     }
-    // Times, audience and issuer are checked below, with error texts that clients know.
+    // Times, audience and issuer are checked below, with error texts that clients recognize.
     let mut validation = Validation::new(algorithm);
     (validation.validate_exp, validation.validate_nbf, validation.validate_aud) = (false, false, false);
     validation.required_spec_claims.clear();
@@ -225,7 +225,7 @@ fn whole(seconds: Option<f64>) -> Option<i64> {
     seconds.filter(|n| n.is_finite()).map(|n| n as i64)
 }
 
-/// Maps the claims to the names that the method gives them.
+/// Maps the claims to the names that the method defines for them.
 pub(super) fn facts_of(config: &AuthConfig, claims: &Map<String, Value>) -> Facts {
     let claims = Value::Object(claims.clone());
     let find = |path: &str| {

@@ -61,12 +61,12 @@ impl LoginFault {
     }
 }
 
-/// The reason why a token of another issuer proves nothing.
+/// The reason that a token of another issuer proves nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unable to validate provided token: unable to verify signature of JWT token: {0}")]
 pub struct TokenFault(#[from] pub TokenProblem);
 
-/// A problem of a token, with texts that clients know.
+/// A problem of a token, with texts that clients recognize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenProblem {
     #[error("error verifying token signature: illegal base64 data at input byte 0")]

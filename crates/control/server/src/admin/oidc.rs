@@ -1,5 +1,5 @@
-//! Login by the page of an OpenID provider (docs/reference/http-api.md, section 3.6; OpenID Connect Core 1.0, RFC 7636,
-//! RFC 9207).
+//! Login by the page of an OpenID provider (docs/reference/http-api.md, section 3.6; OpenID Connect Core 1.0, RFC
+//! 7636, RFC 9207).
 
 pub(super) mod fault;
 mod pending;
@@ -34,15 +34,15 @@ pub struct OidcBegin {
 pub struct OidcDone {
     /// Name of the auth method.
     pub method: String,
-    /// The client nonce, as when the login was begun.
-    pub redirect_uri: String,
     /// The redirect URI, as when the login was begun.
+    pub redirect_uri: String,
+    /// The client nonce, as when the login was begun.
     pub client_nonce: String,
     /// The `state` value that the redirect returned.
     pub state: String,
     /// The code that the provider exchanges for its tokens.
     pub code: String,
-    /// The issuer that the redirect names (RFC 9207); empty if it names none.
+    /// The issuer that the redirect names (RFC 9207); empty if it names no issuer.
     pub issuer: String,
 }
 
@@ -71,8 +71,8 @@ impl Admin {
     /// Exchanges the code of the redirect for a Caravan token.
     ///
     /// # Errors
-    /// If the method does not exist, the provider does not confirm the login, this server did not begin it, or no
-    /// binding rule matches the user.
+    /// If the method does not exist, the provider does not confirm the login, this server did not begin the login, or
+    /// no binding rule matches.
     pub async fn oidc_complete(&self, done: OidcDone) -> Result<Arc<Token>, ServerError> {
         let (method, config) = self.oidc_method(&done.method)?;
         let provider = Provider::discover(&self.documents, &config).await?;

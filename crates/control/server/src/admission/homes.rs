@@ -1,4 +1,4 @@
-//! Checks the namespace and node pool of a job, and the features that the namespace permits.
+//! The checks of the namespace and node pool of a job, and of the features that the namespace permits.
 
 use caravan_admission::{Problem, ProblemCode as Code, Problems};
 use caravan_api::JobPath;
@@ -9,7 +9,7 @@ use caravan_types::job::Job;
 use caravan_types::namespace::AllowedConfig;
 use caravan_types::node_pool::DEFAULT;
 
-/// Fills in the namespace and the node pool if absent, and the identity of each task.
+/// Fills in an absent namespace, an absent node pool, and the identity of each task.
 pub(crate) fn localised(root: &Root, job: &mut Job) {
     if job.namespace.is_empty() {
         job.namespace = Namespace::default_namespace();
@@ -90,7 +90,8 @@ pub(crate) fn homes(root: &Root, job: &Job) -> Problems {
     errors
 }
 
-/// Whether a name is permitted: the default always, otherwise the allowed names, or all names that are not denied.
+/// Returns whether a name is permitted: the default always, otherwise the allowed names, or all names that are not
+/// denied.
 fn allows(config: &AllowedConfig, name: &str) -> bool {
     let fits = |patterns: &[String]| patterns.iter().any(|p| caravan_lang::glob::matches(p, name));
     if config.default == name {

@@ -1,7 +1,7 @@
-//! Constraints that follow from the features that a group uses: it runs only on nodes that have them
-//! (docs/reference/http-api.md, section 5.1).
+//! The constraints that follow from the features that a group uses: the group runs only on nodes that have these
+//! features (docs/reference/http-api.md, section 5.1).
 //!
-//! They are part of the stored job, so they appear in it and in its differences.
+//! The constraints are part of the stored job, so they appear in the job and in its differences.
 
 use caravan_types::job::{Constraint, Job, Task, TaskGroup};
 use caravan_types::service::ServiceSpec;

@@ -8,8 +8,8 @@ use caravan_types::job::Job;
 use caravan_types::volume::ClaimMode;
 use caravan_volumes::modes;
 
-/// Returns the permanent conflicts with volumes as they are registered now: only another registration of a volume or
-/// another job resolves them. A job waits for a volume that does not exist or is in use.
+/// Returns the permanent conflicts with the registered volumes: only another registration of a volume or another job
+/// resolves them. A job waits for a volume that does not exist or is in use.
 pub(crate) fn against(root: &Root, job: &Job) -> Problems {
     let mut errors = Problems::default();
     for (at, group) in job.task_groups.iter().enumerate().filter(|(_, group)| group.count > 0) {

@@ -9,12 +9,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
     /// A node may have more capacity than before: it registered, became eligible, reported changed attributes, or an
-    /// allocation on it ended. Contains its computed class; `None` if any node may have changed.
+    /// allocation on it ended. Contains the node's computed class; `None` if any node may have changed.
     Capacity(Option<String>),
     /// A change, other than of a node, that evaluations wait for by name (the text of a `WaitsFor`).
     Named(String),
-    /// A claim ended that evaluations wait for by name. The job that held it goes first: the update of a single writer
-    /// must not lose its volume to another waiting job.
+    /// The end of a claim that evaluations wait for by name. The job that held the claim is unblocked first: the
+    /// update of a single writer must not lose its volume to another waiting job.
     Freed {
         /// Text of the `WaitsFor`.
         name: String,
@@ -26,16 +26,17 @@ pub(crate) enum Wake {
 /// The result of blocking an evaluation.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Blocked {
-    /// It waits.
+    /// The evaluation waits.
     Waits,
     /// The awaited change happened after the scheduler's snapshot: queue the evaluation again.
     WakeNow(Arc<Evaluation>),
 }
 
-/// Maximum number of remembered names, for the race between a change and the block that waits for it.
+/// Maximum number of recorded names, for the race between a change and the block that waits for it.
 const REMEMBERED_NAMES: usize = 4096;
 
-/// Whether a node of a class may help an evaluation. It may not if the scheduler found that class infeasible.
+/// Returns whether a node of a class may help an evaluation. A node of a class that the scheduler found infeasible
+/// does not help.
 fn may_help(eval: &Evaluation, class: &str) -> bool {
     class.is_empty() || eval.escaped_computed_class || eval.class_eligibility.get(class) != Some(&false)
 }
@@ -47,18 +48,18 @@ pub(crate) struct BlockedSet {
     ids: HashMap<EvalId, JobKey>,
     /// Unblocked evaluations that wait until the evaluation before them is complete.
     behind: HashMap<EvalId, Vec<Arc<Evaluation>>>,
-    /// When to retry evaluations that lost to other plans, because no change may unblock them.
+    /// The times to retry evaluations that lost to other plans, because no change may unblock them.
     conflicts: BTreeSet<(BootInstant, EvalId)>,
     capacity_index: u64,
-    /// By computed class.
+    /// The index of the last change of capacity, by computed class.
     class_index: BTreeMap<String, u64>,
     named_index: BTreeMap<String, u64>,
     oldest_known_index: u64,
 }
 
 impl BlockedSet {
-    /// Adds a blocked evaluation. A second one of the same job replaces the first, which is returned so that it can be
-    /// cancelled.
+    /// Adds a blocked evaluation. Of two evaluations of one job, only the newer evaluation stays; the older
+    /// evaluation is returned, to be cancelled.
     pub(crate) fn block(&mut self, eval: Arc<Evaluation>) -> (Blocked, Option<Arc<Evaluation>>) {
         let mut duplicate = None;
         if let Some(other) = self.by_job.get(&eval.job_key()).filter(|other| other.id != eval.id).cloned() {
@@ -78,7 +79,7 @@ impl BlockedSet {
         (Blocked::Waits, duplicate)
     }
 
-    /// Returns the number of waiting jobs, and of the jobs that any change of capacity unblocks because of their
+    /// Returns the waiting jobs, and the number of these jobs that any change of capacity unblocks because of their
     /// constraints.
     pub(crate) fn jobs(&self) -> (Vec<JobKey>, usize) {
         let escaped = self.by_job.values().filter(|eval| eval.escaped_computed_class).count();
@@ -116,7 +117,7 @@ impl BlockedSet {
             })
     }
 
-    /// Records a change at an index; removes and returns the evaluations that it may help.
+    /// Records a change at an index; removes and returns the evaluations that the change may help.
     pub(crate) fn wake(&mut self, wake: &Wake, index: u64) -> Vec<Arc<Evaluation>> {
         match wake {
             Wake::Capacity(None) => self.capacity_index = self.capacity_index.max(index),
@@ -160,7 +161,7 @@ impl BlockedSet {
         first
     }
 
-    /// Records that an evaluation ended or blocked again; returns the evaluations that waited for it.
+    /// Records that an evaluation ended or was blocked again; returns the evaluations that waited for it.
     pub(crate) fn dealt_with(&mut self, id: &EvalId) -> Vec<Arc<Evaluation>> {
         self.behind.remove(id).unwrap_or_default()
     }
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(set.len(), 1, "the rival is not forgotten");
         assert_eq!(ids(set.dealt_with(&"successor".into())), ["rival"]);
         assert_eq!(set.len(), 0);
-        // Without a successor, no evaluation waits for one.
+        // Without a successor, no evaluation waits for a successor.
         set.block(eval("rival", "j1", 7, &[name]));
         assert_eq!(ids(set.wake(&freed("j3"), 8)), ["rival"]);
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Maximum number of deliveries of one evaluation before it fails.
 pub(crate) const DELIVERY_LIMIT: u32 = 3;
 
-/// Identifies one delivery of an evaluation to a worker, which returns it.
+/// The number of one delivery of an evaluation to a worker. The worker returns the evaluation with this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Receipt(u64);
 
@@ -20,7 +20,7 @@ pub(crate) enum Returned {
     Requeued(BootInstant),
     /// The evaluation reached the maximum number of deliveries.
     Exhausted,
-    /// The receipt is not valid (any more).
+    /// The receipt is unknown or no longer valid.
     Stale,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Queue {
     busy_jobs: HashMap<JobKey, EvalId>,
     deliveries: HashMap<EvalId, u32>,
     next_receipt: u64,
-    /// Evaluations that waited behind another one of their job, and that a newer one makes redundant.
+    /// Evaluations that waited behind another evaluation of their job, and that a newer evaluation makes redundant.
     surplus: Vec<Arc<Evaluation>>,
 }
 
@@ -67,8 +67,8 @@ fn rank(eval: &Evaluation) -> Rank {
 }
 
 impl Queue {
-    /// Adds a pending evaluation; a known one changes nothing. If it was written after its delivery to a worker, it is
-    /// queued again once the worker has returned it.
+    /// Adds a pending evaluation; an evaluation that is already in the queue changes nothing. An evaluation that was
+    /// written after its delivery to a worker is queued again once the worker has returned it.
     pub(crate) fn enqueue(&mut self, eval: Arc<Evaluation>, now: Moment) {
         if let Some(delivery) = self.in_flight.get(&eval.id) {
             if eval.modify_index > delivery.eval.modify_index {
@@ -98,7 +98,7 @@ impl Queue {
         }
     }
 
-    /// Moves due evaluations to the ready ones; returns the time of the next move.
+    /// Moves due evaluations to the ready evaluations; returns the time of the next move.
     pub(crate) fn tick(&mut self, now: BootInstant) -> Option<BootInstant> {
         while let Some((at, id)) = self.delayed.first().cloned() {
             if at > now {
@@ -112,7 +112,7 @@ impl Queue {
         None
     }
 
-    /// Delivers the most urgent evaluation that the worker takes and whose job no other worker holds.
+    /// Delivers the most urgent evaluation that the worker takes and whose job no other worker has.
     pub(crate) fn dequeue(
         &mut self,
         takes: impl Fn(&Evaluation) -> bool,
@@ -138,7 +138,8 @@ impl Queue {
         None
     }
 
-    /// Removes a completed evaluation, and releases the next one of its job.
+    /// Removes a completed evaluation, and releases the next evaluation of its job. Returns whether the receipt is
+    /// valid.
     pub(crate) fn ack(&mut self, id: &EvalId, receipt: Receipt, now: Moment) -> bool {
         if self.in_flight.get(id).is_none_or(|d| d.receipt != receipt) {
             return false;
@@ -155,7 +156,7 @@ impl Queue {
         true
     }
 
-    /// Returns a failed evaluation: it is queued again after a growing pause, or given up.
+    /// Queues a failed evaluation again after a growing pause, or removes it after [`DELIVERY_LIMIT`] deliveries.
     pub(crate) fn nack(&mut self, id: &EvalId, receipt: Receipt, now: BootInstant) -> Returned {
         if self.in_flight.get(id).is_none_or(|d| d.receipt != receipt) {
             return Returned::Stale;
@@ -177,8 +178,8 @@ impl Queue {
         }
     }
 
-    /// Cancels the evaluations of a job that wait behind another one. The newest one stays, and so does each one that
-    /// a user may monitor.
+    /// Moves the evaluations of a job that wait behind another evaluation to `surplus`. The newest evaluation stays,
+    /// as does each evaluation that a user may monitor.
     fn thin_out(&mut self, key: &JobKey) {
         let Some(waiting) = self.behind.get_mut(key) else { return };
         let newest = waiting.iter().map(|(_, index, _)| *index).max();
@@ -196,7 +197,7 @@ impl Queue {
         }
     }
 
-    /// Returns the evaluations to cancel.
+    /// Removes and returns the evaluations to cancel.
     pub(crate) fn take_surplus(&mut self) -> Vec<Arc<Evaluation>> {
         std::mem::take(&mut self.surplus)
     }
@@ -211,7 +212,7 @@ impl Queue {
         Some(eval)
     }
 
-    /// Removes an evaluation that ended elsewhere; one with a worker stays until it is returned.
+    /// Removes an evaluation that ended elsewhere; an evaluation with a worker stays until the worker returns it.
     pub(crate) fn remove(&mut self, id: &EvalId) {
         self.again.remove(id);
         if self.in_flight.contains_key(id) {
@@ -227,7 +228,7 @@ impl Queue {
         }
     }
 
-    /// Removes all evaluations that no longer exist, as [`Queue::forget`].
+    /// Removes all evaluations that no longer exist, as [`Queue::remove`] does.
     pub(crate) fn keep(&mut self, exists: impl Fn(&EvalId) -> bool) {
         let gone: Vec<EvalId> = self.known.keys().filter(|id| !exists(id)).cloned().collect();
         for id in &gone {
@@ -235,8 +236,8 @@ impl Queue {
         }
     }
 
-    /// Returns, by type of job, the number of ready evaluations and of those with workers; then the number of those
-    /// that wait behind another one of their job.
+    /// Returns the number of ready evaluations and of evaluations with workers, by type of job. The second result is
+    /// the number of evaluations that wait behind another evaluation of their job.
     pub(crate) fn by_kind(&self) -> (BTreeMap<String, (usize, usize)>, usize) {
         let mut kinds: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         for eval in self.ready.iter().filter_map(|(_, _, id)| self.known.get(id)) {
@@ -248,7 +249,8 @@ impl Queue {
         (kinds, self.behind.values().map(BTreeSet::len).sum())
     }
 
-    /// Returns the number of ready evaluations, of those with workers, and of delayed ones.
+    /// Returns the number of ready evaluations, of evaluations with workers, and of delayed evaluations. An
+    /// evaluation behind another evaluation of its job counts as ready.
     pub(crate) fn depth(&self) -> (usize, usize, usize) {
         let behind: usize = self.behind.values().map(BTreeSet::len).sum();
         (self.ready.len() + behind, self.in_flight.len(), self.delayed.len())
@@ -327,7 +329,7 @@ mod tests {
         let at = |index| Arc::new(Evaluation { modify_index: index, ..(*eval("a", "j", 50, 1)).clone() });
         q.enqueue(at(5), Moment::default());
         let (_, receipt) = q.dequeue(|_| true).unwrap();
-        // Seeing the same row again is no change; the worker's own write and a later wake are.
+        // The same row again is no change; the worker's own write and a later wake are changes.
         q.enqueue(at(5), Moment::default());
         q.enqueue(at(7), Moment::default());
         assert!(q.dequeue(|_| true).is_none());

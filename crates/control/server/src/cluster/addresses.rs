@@ -15,13 +15,14 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// `own` are the addresses of server `server`.
+    /// Creates the list; `own` are the addresses of server `server`.
     pub(crate) fn new(own: Vec<String>, server: Uuid, region: &str, directory: Arc<dyn Directory>) -> Self {
         Self { own: own.into(), server, region: region.into(), directory }
     }
 
-    /// Returns the addresses of all alive servers of the region, `host:port`, without servers of another cluster, and without
-    /// servers that no cluster has admitted; those of this server alone before it knows others.
+    /// Returns the addresses, `host:port`, of the alive servers of the region. Servers of another cluster are
+    /// omitted, and, once this server is admitted, servers without a cluster. If no address remains, returns the
+    /// addresses of this server.
     pub(crate) fn list(&self) -> Vec<String> {
         let view = self.directory.changes().borrow().clone();
         let is_admitted = |member: &&Member| member.server_tags().cluster.is_some();

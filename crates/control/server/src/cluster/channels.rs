@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-/// The purpose of a channel. Each purpose has a connection of its own, so that heartbeats of the log never wait behind
+/// The purpose of a channel. Each purpose has a separate connection, so that heartbeats of the log never wait behind
 /// large messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
@@ -26,16 +26,17 @@ pub enum Lane {
     Bulk,
 }
 
-/// Opens channels to other servers.
+/// A source of channels to other servers.
 pub trait PeerChannels: fmt::Debug + Send + Sync + 'static {
-    /// Returns a channel to a server. The connection is made at the first call, and again after it was lost. A call
-    /// fails at once if the server cannot be reached.
+    /// Returns a channel to a server. The connection is opened at the first call, and again after a loss. A call
+    /// fails immediately if the server cannot be reached.
     fn channel(&self, peer: &Peer, lane: Lane) -> Channel;
 
     /// Returns a channel to a server of another region, with the rules of [`Self::channel`].
     fn foreign(&self, region: &str, peer: &Peer) -> Channel;
 
-    /// Returns the connection for short messages of the log to a server, if there can be one besides the channel.
+    /// Returns the connection for short messages of the log to a server, if there is such a connection in addition to
+    /// the channel.
     fn exchange(&self, peer: &Peer) -> Option<Arc<Exchange>> {
         let _ = peer;
         None
@@ -56,10 +57,11 @@ impl PeerChannels for NoChannels {
     }
 }
 
-/// Returns the connector for a region.
+/// A function that returns the connector for a region.
 type Connect = dyn Fn(&str) -> Arc<dyn Connector> + Send + Sync;
 
-/// Opens connections to servers of other regions: the names in their certificates contain their region.
+/// A source of connectors to other regions. Each region has a separate connector, because the names in its
+/// certificates contain the region.
 #[derive(Clone)]
 pub struct Foreign(Arc<Connect>);
 
@@ -76,8 +78,8 @@ impl fmt::Debug for Foreign {
     }
 }
 
-/// Channels over TCP. The address in the member table is preferred to the address in the log, because a server whose
-/// address changed shows the new one in the member table first.
+/// Channels over TCP. The address in the member table is preferred to the address in the log, because a changed
+/// address appears in the member table first.
 #[derive(Debug)]
 pub struct RpcChannels {
     options: ConnectOptions,
@@ -89,7 +91,7 @@ pub struct RpcChannels {
 }
 
 impl RpcChannels {
-    /// Creates the channels of a server. `options` are those of a channel to any server, whose targets are replaced.
+    /// Creates the channels of a server. `options` apply to the channels to all servers, except for their targets.
     pub fn new(
         options: ConnectOptions,
         own: caravan_rpc::ServerSide,
@@ -108,7 +110,7 @@ impl RpcChannels {
         }
     }
 
-    /// Returns the channel to a server, which `options` opens for the server's UUID.
+    /// Returns the channel to a server; `options` returns the settings of the connection for the server's UUID.
     fn open(&self, peer: &Peer, lane: Lane, options: impl FnOnce(String) -> ConnectOptions) -> Channel {
         let create = |targets| Channel::connect(ConnectOptions { targets, ..options(uuid_of(peer)) });
         at(&mut self.open.lock(), (peer.server, lane), self.address(peer), create)
@@ -121,12 +123,12 @@ impl RpcChannels {
     }
 }
 
-/// Returns the UUID that a server proves when it is connected to; empty if the UUID is unknown.
+/// Returns the UUID that the server must prove on a connection; empty if the UUID is unknown.
 fn uuid_of(peer: &Peer) -> String {
     if peer.server.is_nil() { String::new() } else { peer.server.to_string() }
 }
 
-/// Returns the entry of a key, which is created if it is missing, and sets its targets.
+/// Returns the entry of a key, created if missing, and sets the entry's targets.
 fn at<K: Eq + Hash, V: Clone>(
     open: &mut HashMap<K, (Targets, V)>,
     key: K,
@@ -137,7 +139,7 @@ fn at<K: Eq + Hash, V: Clone>(
         let targets = Targets::from(address.clone());
         (targets.clone(), create(targets))
     });
-    // A set of the same list would wake those who wait for changes.
+    // Setting the same list would wake the tasks that wait for changes.
     if targets.list() != address {
         targets.set(address);
     }

@@ -1,4 +1,4 @@
-//! The member table, as far as the server uses it.
+//! The part of the member table that the server uses.
 
 use crate::runtime;
 use caravan_members::View;
@@ -10,10 +10,10 @@ use uuid::Uuid;
 
 /// The table of all known servers.
 pub trait Directory: fmt::Debug + Send + Sync + 'static {
-    /// Returns the table and its changes.
+    /// Returns a receiver of the table and its changes.
     fn changes(&self) -> watch::Receiver<Arc<View>>;
 
-    /// Shows the cluster of this server, and its number there, to the other servers.
+    /// Announces the cluster of this server, and the server's number in it, to the other servers.
     fn announce(&self, cluster: Uuid, number: u64);
 
     /// Marks a server that has failed as left.
@@ -48,7 +48,7 @@ impl Directory for caravan_members::Handle {
     }
 }
 
-/// The table of a server that knows no others.
+/// The empty table of a server that runs alone.
 #[derive(Debug)]
 pub struct NoDirectory(watch::Sender<Arc<View>>);
 

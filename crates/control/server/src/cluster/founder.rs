@@ -1,7 +1,7 @@
-//! Founds a cluster together with other servers that have no log (`bootstrap_expect` above 1).
+//! The founding of a cluster together with other servers that have no log (`bootstrap_expect` above 1).
 //!
-//! `caravan-founding` decides; this module stores promises and carries messages. Changes of the member table and of the
-//! promise wake it, and a timer while another server must answer.
+//! `caravan-founding` decides; this module stores promises and carries messages. Changes of the member table and of
+//! the promise wake the founder, as does a timer while another server's answer is missing.
 
 use super::promise::Promised;
 use super::{Cluster, Lane};
@@ -19,10 +19,10 @@ use uuid::Uuid;
 
 /// Pause between questions to servers that did not answer.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a server may take to answer.
+/// Timeout of a server's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Founds the cluster; ends once this server belongs to one.
+/// The service that founds the cluster; it ends once this server belongs to a cluster.
 #[derive(Debug)]
 pub(crate) struct Founder {
     cluster: Cluster,
@@ -32,9 +32,9 @@ pub(crate) struct Founder {
     said: Option<Wait>,
 }
 
-/// When to decide again.
+/// The time of the next decision.
 enum Again {
-    /// Something changed: at once.
+    /// Immediately, because something changed.
     Now,
     /// After a change, or after a pause.
     Later,
@@ -166,15 +166,15 @@ impl Founder {
         promise(&self.cluster, founding, key)
     }
 
-    /// Deletes the promise, and the credential of its cluster: with the credential, this server would refuse the cluster that
-    /// admits it.
+    /// Deletes the promise, and the credential of its cluster: with the credential, this server would refuse the
+    /// cluster that admits it.
     fn withdraw(&self) -> Result<(), ServerError> {
         self.cluster.promises.store(None)?;
         self.cluster.config.own.credential.clear();
         Ok(())
     }
 
-    /// Asks servers for their promises, all at once.
+    /// Requests the promises of servers concurrently.
     async fn ask(
         &mut self,
         view: &View,
@@ -199,7 +199,7 @@ impl Founder {
                 }
             }
         }
-        // A refusal that passes is asked again: it must not stand for the later answer.
+        // A temporary refusal is removed, so that the server is asked again.
         let is_passing = |answer: &Answer| {
             matches!(answer.refusal(), Some(caravan_founding::Refusal::Promised(other))
                 if other.proposer > founding.proposer)
@@ -207,7 +207,7 @@ impl Founder {
         self.answers.retain(|_, answer| !is_passing(answer));
     }
 
-    /// Asks the proposer of the founding that this server is promised to whether it still stands.
+    /// Asks the proposer whether the founding to which this server is promised is still proposed.
     async fn inquire(&mut self, view: &View, founding: &Founding) -> Result<Again, ServerError> {
         let Some(channel) = self.channel(view, founding.proposer) else { return Ok(Again::Later) };
         let question = AskFounding { founding: founding.clone() };
@@ -254,7 +254,7 @@ impl Founder {
     }
 }
 
-/// Stores the promise to take part in a founding, and takes the credential of its cluster.
+/// Stores the promise to take part in a founding, and sets the credential of its cluster.
 pub(super) fn promise(cluster: &Cluster, founding: Founding, key: ClusterKey) -> Result<(), ServerError> {
     let number = founding.number(cluster.promises.server()).unwrap_or_default();
     let credential = Credential::new(founding.cluster.0.to_string(), number, *key.expose());
@@ -263,7 +263,7 @@ pub(super) fn promise(cluster: &Cluster, founding: Founding, key: ClusterKey) ->
     Ok(())
 }
 
-/// Returns a server as the log records it.
+/// Returns a server in the form that the log records.
 pub(crate) fn peer(view: &View, server: Uuid) -> Peer {
     let member = view.by_id(server);
     let address = member.and_then(Member::server_rpc_addr).map(|address| address.to_string());

@@ -18,9 +18,9 @@ pub struct ServerHealth {
     pub name: String,
     /// The address for calls between servers.
     pub address: String,
-    /// The status in the member table; `none` if the table does not know the server.
+    /// The status in the member table; `none` if the table does not contain the server.
     pub member_status: String,
-    /// The version.
+    /// The version of the server's program.
     pub version: String,
     /// The feature level that the server supports.
     pub level: u32,
@@ -30,15 +30,15 @@ pub struct ServerHealth {
     pub voter: bool,
     /// Time since the last message of the leader; absent if unknown.
     pub last_contact: Option<Nanos>,
-    /// The term of its last log entry.
+    /// The term of the server's last log entry.
     pub last_term: u64,
-    /// Its last log entry.
+    /// The index of the server's last log entry.
     pub last_index: u64,
     /// Whether the server is healthy.
     pub healthy: bool,
-    /// When the health last changed.
+    /// The time of the last change of `healthy`.
     pub stable_since: UnixNanos,
-    /// The difference of its wall clock to the leader's.
+    /// The difference between the server's wall clock and the leader's.
     pub clock_skew: Nanos,
 }
 
@@ -76,13 +76,14 @@ pub(crate) struct Observed {
     pub(crate) status: Option<ServerStatus>,
 }
 
-/// The number of messages of a leader that a server may miss and be healthy.
+/// The number of longest pauses between the leader's messages for which a healthy server may be out of contact.
 const MISSED_MESSAGES: u32 = 3;
 
-/// Returns whether a server is healthy. `leader` is the status of the leader, which sends a message each `silence` at the latest.
+/// Returns whether a server is healthy. `leader` is the status of the leader; `silence` is the longest pause between
+/// its messages.
 ///
-/// The configured threshold counts if the heartbeats allow that. With 200 ms and heartbeats of 180 ms, a server that misses
-/// nothing would be unhealthy in each moment between the threshold and the next heartbeat.
+/// The configured threshold applies only if it exceeds [`MISSED_MESSAGES`] pauses. With a threshold of 200 ms and
+/// pauses of 216 ms, a server that misses no message would be unhealthy before each message.
 pub(crate) fn is_healthy(
     observed: &Observed,
     leader: &ServerStatus,
@@ -96,7 +97,7 @@ pub(crate) fn is_healthy(
     observed.is_alive && contact && status.last_term == leader.last_term && is_close
 }
 
-/// The health of each server and when it began; cheap to clone.
+/// The health of each server and the time of its last change; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HealthBook(Arc<Mutex<Book>>);
 
@@ -112,7 +113,7 @@ impl HealthBook {
         self.0.lock().now.clone()
     }
 
-    /// Drops everything that was measured in an earlier term.
+    /// Removes all measurements of an earlier term.
     pub(crate) fn clear(&self) {
         *self.0.lock() = Book::default();
     }
@@ -133,7 +134,7 @@ impl HealthBook {
         book.now = AutopilotHealth { servers: all };
     }
 
-    /// Returns for how long a server has been healthy; `None` if it is not.
+    /// Returns the time for which a server has been healthy; `None` if the server is not healthy.
     pub(crate) fn healthy_for(&self, id: Uuid, boot: BootInstant) -> Option<Nanos> {
         let book = self.0.lock();
         let (healthy, since, _) = book.since.get(&id)?;

@@ -24,7 +24,7 @@ enum Callers {
 }
 
 impl Cluster {
-    /// Adds the methods that other servers call.
+    /// Adds the methods that other servers call to the router.
     pub(crate) fn serve(&self, builder: RouterBuilder, registry: ReverseRegistry) -> RouterBuilder {
         let this = self.clone();
         let builder = builder.unary::<methods::LogCall, _, _>(move |context, message| {
@@ -99,7 +99,7 @@ impl Cluster {
         self.only(context, Callers::Members)
     }
 
-    /// Returns the refusal of a caller that may not call a method.
+    /// Refuses a caller that may not call a method.
     fn only(&self, context: &Context, callers: Callers) -> Result<(), RpcError> {
         let is_right = match &context.peer {
             PeerIdentity::Server(server) => {
@@ -132,8 +132,8 @@ impl Cluster {
         Ok(LogMessage { kind: 0, body: answer.into() })
     }
 
-    /// Makes this server a member of the cluster that it is promised to. The caller has proved that it has the key of that
-    /// cluster, so the cluster is founded.
+    /// Makes this server a member of the cluster to which the server is promised. The caller has proved that it has
+    /// the key of that cluster, so the cluster is founded.
     async fn join_as_promised(&self) -> Result<(), ServerError> {
         if self.identity().cluster.is_some() {
             return Ok(());
@@ -148,7 +148,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns the facts that this server reports to others.
+    /// Returns the facts that this server reports to other servers.
     pub(crate) fn status(&self) -> ServerStatus {
         let (identity, metrics) = (self.identity(), self.log.metrics());
         let contact = match metrics.is_leader {

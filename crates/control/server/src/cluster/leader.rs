@@ -1,4 +1,4 @@
-//! Where the leader is, for requests that only the leader answers.
+//! The search for the leader, for requests that only the leader answers.
 
 use super::{Lane, PeerChannels};
 use crate::error::ServerError;
@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a request waits for a leader, as in Nomad (docs/reference/cluster.md, section 7.1).
+/// Timeout of a request's wait for a leader, as in Nomad (docs/reference/cluster.md, section 7.1).
 pub(crate) const LEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The place where a request of the leader is answered.
+/// The place where a request to the leader is answered.
 #[derive(Debug)]
 pub(crate) enum Place {
     /// This server leads.
@@ -28,11 +28,11 @@ pub(crate) enum Place {
 pub(crate) enum Origin {
     /// A client or a user.
     Caller,
-    /// A server that took this one for the leader; the request is not passed on again.
+    /// A server that considered this server the leader; the request is not passed on again.
     Server,
 }
 
-/// Finds the leader. Waits for one until `deadline`.
+/// Finds the leader. Waits for a leader until `deadline`.
 pub(crate) async fn find(
     log: &caravan_consensus::Handle,
     mut parts: watch::Receiver<Arc<Parts>>,

@@ -9,13 +9,14 @@ use caravan_rpc::methods;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How long this server waits until the leader has removed it (docs/reference/cluster.md, section 8).
+/// Timeout of this server's wait for its removal by the leader (docs/reference/cluster.md, section 8).
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a server may have been silent to become the leader. The leader sends a heartbeat each second or more often.
+/// The time without contact after which a server cannot become the leader. The leader sends a heartbeat each second
+/// or more often.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Why a request about the membership failed.
+/// The reason why a request about the membership failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipFault {
     /// No member has this UUID.
@@ -51,7 +52,7 @@ impl MembershipFault {
     }
 }
 
-/// A server as an operator names it.
+/// The name of a server in an operator's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Named {
     Id(String),
@@ -61,9 +62,9 @@ pub(crate) enum Named {
 /// A finished transfer of leadership: the UUIDs and addresses of both servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transferred {
-    /// The leader before.
+    /// The leader before the transfer.
     pub from: (Uuid, String),
-    /// The leader after.
+    /// The leader after the transfer.
     pub to: (Uuid, String),
 }
 
@@ -89,7 +90,7 @@ impl Cluster {
     /// Removes a server from the log. The leader calls this.
     pub(crate) async fn remove(&self, id: &str) -> Result<(), ServerError> {
         let (number, server, _) = self.find(&Named::Id(id.to_owned()))?;
-        // Before the removal, after which the server could be taken back at once.
+        // Record this before the removal, after which the server could be admitted again immediately.
         self.removals.record(server, runtime::boot());
         let removed = self.remove_number(number).await;
         if removed.is_err() {
@@ -110,7 +111,7 @@ impl Cluster {
         }
     }
 
-    /// Passes leadership on to a server. The leader calls this. `None`: to itself, which changes nothing.
+    /// Passes leadership on to a server. The leader calls this. Returns `None` if the server already leads.
     pub(crate) async fn transfer(&self, to: &Named) -> Result<Option<Transferred>, ServerError> {
         let (number, id, address) = self.find(to)?;
         let own = self.identity().number;
@@ -139,7 +140,7 @@ impl Cluster {
         }
     }
 
-    /// Passes leadership on before this server ends, if it leads and another server votes.
+    /// Passes leadership on before this server stops, if it leads and another server votes.
     pub(crate) async fn give_up(&self) {
         let metrics = self.log.metrics();
         if metrics.is_leader
@@ -150,7 +151,7 @@ impl Cluster {
         }
     }
 
-    /// Leaves the cluster for good: passes leadership on, and waits until the leader has removed this server.
+    /// Leaves the cluster permanently: passes leadership on, and waits until the leader has removed this server.
     pub(crate) async fn leave(&self) {
         let Some(number) = self.identity().number else { return };
         if self.log.members().members.len() <= 1 {

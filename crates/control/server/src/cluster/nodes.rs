@@ -1,6 +1,7 @@
-//! The ways to nodes: over a connection of this server, or through the server that a node is connected to.
+//! The paths to nodes: over a connection of this server, or through the server that a node is connected to.
 //!
-//! Each server follows the connections of all others, so that every server knows at once whether a node can be called.
+//! Each server follows the connections of all other servers, so that every server has a current record of the nodes
+//! that can be called.
 
 use super::founder::peer;
 use super::{Cluster, Lane};
@@ -21,15 +22,15 @@ use uuid::Uuid;
 
 /// Pause before a server is followed again after its stream ended.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a request waits for the connection of its node.
+/// Timeout of a request's wait for the connection of its node.
 pub(crate) const PATH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Finds channels to nodes; cheap to clone.
+/// The paths to all nodes; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct NodePaths {
     registry: ReverseRegistry,
     cluster: Option<Cluster>,
-    /// The servers that nodes are connected to, other than this one.
+    /// The server of each node that is connected to another server.
     remote: Arc<RwLock<HashMap<NodeId, Uuid>>>,
     changes: Arc<watch::Sender<u64>>,
 }
@@ -39,7 +40,7 @@ impl NodePaths {
         Self { cluster: Some(cluster), ..Self::local(registry) }
     }
 
-    /// Returns the ways over connections of this server only.
+    /// Returns the paths over connections of this server only.
     pub(crate) fn local(registry: ReverseRegistry) -> Self {
         let changes = Arc::new(watch::Sender::new(0));
         Self { registry, cluster: None, remote: Arc::default(), changes }
@@ -68,14 +69,15 @@ impl NodePaths {
         Ok(Channel::via(channel, node))
     }
 
-    /// Waits until one of the nodes can be called, for at most [`PATH_TIMEOUT`]. For example, a node has registered at a
-    /// new leader, and its connection is still on the way.
+    /// Waits until one of the nodes can be called, for at most [`PATH_TIMEOUT`]. For example, a node has registered
+    /// at a new leader, and its connection is not open yet.
     pub(crate) async fn wait_for(&self, nodes: &[NodeId]) {
         // The call itself reports a node without a connection.
         let _ = self.until(|| nodes.iter().any(|node| self.get(node.as_str()).is_ok()).then_some(())).await;
     }
 
-    /// Looks again whenever a node connects or disconnects, for at most [`PATH_TIMEOUT`]. Returns `None` at the timeout.
+    /// Calls `look` now, and whenever a node connects or disconnects, until it returns a value. Returns `None` after
+    /// [`PATH_TIMEOUT`].
     pub(crate) async fn until<T>(&self, look: impl Fn() -> Option<T>) -> Option<T> {
         let (mut own, mut all) = (self.registry.changes(), self.changes());
         let waiting = async {
@@ -102,7 +104,7 @@ impl NodePaths {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Follows the connections of this server and of all others, until cancelled.
+    /// Follows the connections of this server and of all other servers, until cancelled.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let mut own = self.registry.changes();
         let Some(cluster) = self.cluster.clone() else { return };
@@ -189,7 +191,7 @@ fn others(view: &View, cluster: &Cluster) -> BTreeSet<Uuid> {
     view.peers(own, &cluster.region).map(|member| member.id).filter(|id| *id != own).collect()
 }
 
-/// Returns the nodes that are connected to this server: first all of them, then changes.
+/// Returns a stream of the nodes that are connected to this server: first all nodes, then changes.
 pub(super) fn follow(registry: ReverseRegistry) -> impl Stream<Item = Result<NodesChanged, RpcError>> + Send {
     let watch = registry.changes();
     let state = (registry, watch, BTreeSet::new(), true);

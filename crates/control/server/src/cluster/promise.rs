@@ -37,7 +37,7 @@ struct Shared {
     file: Option<PathBuf>,
     current: Mutex<Option<Promised>>,
     changed: watch::Sender<()>,
-    /// Held while a decision is made and stored.
+    /// The lock that is held while a decision is made and stored.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -77,7 +77,7 @@ impl Promises {
         self.0.current.lock().clone()
     }
 
-    /// Returns the facts for a decision. `cluster` is that of the log.
+    /// Returns the facts for a decision. `cluster` is the cluster of the log.
     pub(crate) fn own(&self, cluster: Option<caravan_founding::ClusterId>) -> Own {
         let promise = self.promised().map(|promised| promised.promise);
         Own { server: self.0.server, expect: self.0.expect, cluster, promise }

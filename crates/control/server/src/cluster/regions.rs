@@ -1,7 +1,8 @@
-//! The ways to servers of other regions.
+//! The paths to servers of other regions.
 //!
-//! Each region has a log of its own. The member table spans all regions, so a server finds the servers of a region
-//! there. A request for another region is passed on to any of them, which passes it on to its leader.
+//! Each region has a separate log. The member table spans all regions, so a server finds the servers of a region
+//! there. A request for another region is passed on to any server of that region, which passes the request on to its
+//! leader.
 
 use super::Cluster;
 use super::founder::peer;
@@ -14,15 +15,15 @@ use rand::seq::SliceRandom as _;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How long a server of another region may take to accept a connection.
+/// Timeout of a connection to a server of another region.
 const REACH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The number of servers of a region that are tried for one request.
 const MAX_TRIES: usize = 3;
 
-/// Why a request is not passed on to a region.
+/// The reason why a request is not passed on to a region.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionFault {
-    /// No alive server of the region is known. The text is that of Nomad.
+    /// No alive server of the region is known. Nomad has the same text.
     #[error("No path to region")]
     Unknown,
     /// No server of the region accepts a connection.
@@ -67,7 +68,7 @@ impl Cluster {
         if failures.is_empty() {
             return Err(RegionFault::Unknown);
         }
-        // In one order, so that the same outage always has the same text.
+        // Sort the failures, so that the same outage always has the same text.
         failures.sort();
         Err(RegionFault::Unreachable { region: region.to_owned(), reason: failures.join("; ") })
     }

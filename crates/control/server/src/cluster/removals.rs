@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// How long a removed server that runs is not taken back: the interval at which Nomad compares servers with the log
-/// (docs/reference/cluster.md, section 5.2).
+/// The time for which a removed server that runs is not admitted again. Nomad compares servers with the log at this
+/// interval (docs/reference/cluster.md, section 5.2).
 const HOLD: Nanos = Nanos::from_secs(60);
 
 /// The removed servers, with the time of their removal; cheap to clone.
@@ -20,7 +20,7 @@ impl Removals {
         self.0.lock().insert(server, now);
     }
 
-    /// Ends the wait of a server, which does not run any more: its return is a new start.
+    /// Ends the wait of a server that does not run any more: after a restart, the server may be admitted again.
     pub(crate) fn end(&self, server: Uuid) {
         self.0.lock().remove(&server);
     }
@@ -35,7 +35,7 @@ impl Removals {
         !self.0.lock().is_empty()
     }
 
-    /// Deletes waits that have ended.
+    /// Removes waits that have ended.
     pub(crate) fn sweep(&self, now: BootInstant) {
         self.0.lock().retain(|_, at| now.since(*at) < HOLD);
     }

@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A transfer of a snapshot ends if no part moves for this time.
+/// The time without progress after which the transfer of a snapshot ends.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Returns the number of a kind on the wire.
@@ -36,7 +36,7 @@ fn failed(error: RpcError) -> io::Error {
     io::Error::other(error)
 }
 
-/// Sends messages of the log to other servers.
+/// The sender of the log's messages to other servers.
 #[derive(Debug)]
 pub(crate) struct Transport(pub(crate) Arc<dyn PeerChannels>);
 
@@ -48,7 +48,7 @@ impl PeerTransport for Transport {
         body: Bytes,
         timeout: Duration,
     ) -> BoxFuture<'static, io::Result<Bytes>> {
-        // A question that arrives twice does no harm.
+        // A ReadIndex message may arrive twice: over the exchange, and then over the channel.
         let exchange = if kind == MessageKind::ReadIndex { self.0.exchange(&to.peer) } else { None };
         let channel = self.0.channel(&to.peer, Lane::Log);
         Box::pin(async move {

@@ -1,8 +1,8 @@
-//! Who belongs to the log and who votes: the leader admits, promotes and removes servers (docs/reference/cluster.md,
+//! The members and the voters of the log: the leader admits, promotes and removes servers (docs/reference/cluster.md,
 //! sections 5.2, 8 and 10).
 //!
-//! [`decide`] is pure and returns one change at a time. Each change is one entry of the log, made only if the membership
-//! is still the one on which the decision rests.
+//! [`decide`] is pure and returns one change at a time. Each change is one entry of the log, written only if the
+//! membership has not changed since the decision.
 
 mod acknowledged;
 mod decide;
@@ -30,26 +30,26 @@ use uuid::Uuid;
 
 /// Interval between measurements of the servers' health, as in Nomad.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a server may take to report its status.
+/// Timeout of a server's report of its status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a server may take to store its admission.
+/// Timeout of the call in which a server stores its admission.
 const ADMIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a change that failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maintains the membership during one leader term.
+/// The service that maintains the membership during one leader term.
 #[derive(Debug)]
 pub(crate) struct Voters {
     core: Core,
     cluster: Cluster,
     began: BootInstant,
-    /// Since when each server has its status in the member table, as this term observed it.
+    /// The time since which each server has its status in the member table, as observed in this term.
     statuses: FirstSeen<Uuid, Option<Status>>,
     /// The servers that the member table has shown in this term.
     known: BTreeSet<Uuid>,
-    /// The changes that failed in the last round, each with its reason. The log has them already.
+    /// The changes that failed in the last round, each with the reason that was logged.
     failures: BTreeMap<String, String>,
-    /// What each server has acknowledged.
+    /// The last entry that each server has acknowledged.
     acknowledged: Acknowledged,
 }
 
@@ -87,7 +87,7 @@ impl Voters {
             select! {
                 () = cancel.cancelled() => return,
                 Ok(()) = view.changed() => {}
-                // A server that runs alone has nobody to measure.
+                // A server that runs alone has no other server to measure.
                 _ = measure.tick(), if self.has_others() => {}
             }
         }
@@ -98,8 +98,8 @@ impl Voters {
         self.cluster.log.members().members.len() > 1 || self.cluster.removals.is_waiting()
     }
 
-    /// Measures the servers and makes all changes that are due. Returns whether none is left. A server that cannot be
-    /// admitted, for example because it refuses the connection, delays no change of another one.
+    /// Measures the servers and executes all changes that are due. Returns whether no change remains. A server that
+    /// cannot be admitted, for example because it refuses the connection, delays no change of another server.
     async fn round(&mut self) -> bool {
         self.measure().await;
         self.raise_level().await;
@@ -137,8 +137,8 @@ impl Voters {
         stuck.is_empty()
     }
 
-    /// Raises the feature level of the cluster to that of its oldest server. A server that is down counts with the level
-    /// that it had, because it may return.
+    /// Raises the feature level of the cluster to the lowest level of its servers. A server that is down counts with
+    /// the level that it had, because it may return.
     async fn raise_level(&self) {
         let (members, health) = (self.cluster.log.members(), self.cluster.health.now());
         let is_measured = members.committed && health.servers.len() == members.members.len();
@@ -229,7 +229,7 @@ impl Voters {
         }
     }
 
-    /// Makes a change. Returns false if the change cannot be made yet.
+    /// Executes a change. Returns false if the change is not possible yet.
     async fn make(&self, change: Change) -> Result<bool, ServerError> {
         let log = &self.cluster.log;
         let members = log.members();
@@ -303,7 +303,7 @@ impl Voters {
         for (state, (status, sent, received)) in members.members.iter().zip(answers) {
             let is_own = Some(state.number) == own;
             let has_lost = !is_own && self.has_lost_entries(state, status.as_ref());
-            // The other clock was read between the sending and the reception.
+            // The server read its clock between the sending and the reception.
             let skew = status.as_ref().map(|status| {
                 let middle = wall.plus(Nanos(-(boot.since(sent).0 + boot.since(received).0) / 2));
                 status.now.since(middle)
@@ -315,7 +315,7 @@ impl Voters {
         self.cluster.health.record(all, boot, wall);
     }
 
-    /// Returns whether the log of a server lacks entries that the server had acknowledged, and reports that once.
+    /// Returns whether the log of a server lacks entries that the server had acknowledged, and reports the loss once.
     fn has_lost_entries(&mut self, state: &MemberState, status: Option<&ServerStatus>) -> bool {
         let status = status.filter(|status| status.number == Some(state.number.0) && status.last_index > 0);
         let last = status.map(|status| status.last_index);

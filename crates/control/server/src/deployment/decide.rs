@@ -1,4 +1,4 @@
-//! Decides the next step of a deployment. Pure.
+//! The decision about the next step of a deployment. Pure.
 
 use caravan_scheduler::can_reschedule;
 use caravan_state::Root;
@@ -21,7 +21,7 @@ pub(crate) struct Step {
     pub(crate) reschedule: Vec<AllocId>,
     /// Whether to create an evaluation of the job, so that the next allocations may be updated.
     pub(crate) evaluate: bool,
-    /// When to check again, if nothing changes before.
+    /// The time of the next check, if nothing changes before.
     pub(crate) again: Option<UnixNanos>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn decide(root: &Root, row: &Deployment, now: UnixNanos) -> Step {
     step
 }
 
-/// Decides the consequence of an unhealthy allocation.
+/// The consequence of an unhealthy allocation.
 enum Fate {
     Wait,
     TryAgain,
@@ -71,7 +71,7 @@ fn fate(group: &DeploymentState, alloc: &Allocation) -> Fate {
     if group.progress_deadline <= Nanos::ZERO {
         return Fate::Fail;
     }
-    // It is allowed already, or it still runs and may recover until the deadline.
+    // The allocation is replaced already, or still runs and may recover until the deadline.
     if alloc.client_status != ClientStatus::Failed || !alloc.next_allocation.is_empty() {
         return Fate::Wait;
     }
@@ -91,7 +91,7 @@ fn deadline(group: &DeploymentState) -> Option<UnixNanos> {
     waits.then(|| group.require_progress_by.to_unix())
 }
 
-/// Whether the desired number of allocations is healthy, and none of an earlier version remains.
+/// Whether the desired number of allocations is healthy, and no allocation of an earlier version remains.
 fn is_complete(root: &Root, row: &Deployment) -> bool {
     let done = |group: &DeploymentState| !group.is_canarying() && group.healthy_allocs >= group.desired_total;
     if row.task_groups.is_empty() || !row.task_groups.values().all(done) {
@@ -109,7 +109,7 @@ fn is_complete(root: &Root, row: &Deployment) -> bool {
     !allocs.any(older)
 }
 
-/// Whether every group has its desired number of healthy canaries.
+/// Returns whether every group has its desired number of healthy canaries.
 fn canaries_are_well(root: &Root, row: &Deployment) -> bool {
     let well = |id: &&AllocId| root.alloc(id).is_some_and(|a| a.health() == Some(true) && !a.terminal());
     row.task_groups.values().filter(|group| group.is_canarying()).all(|group| {
@@ -118,7 +118,8 @@ fn canaries_are_well(root: &Root, row: &Deployment) -> bool {
     })
 }
 
-/// Returns the end of a failed deployment. `reverts`: a failed group requests a revert to the last stable version.
+/// Returns the end of a failed deployment. `reverts` states that a failed group requests a revert to the last stable
+/// version.
 pub(crate) fn failed(root: &Root, row: &Deployment, why: &str, reverts: bool) -> Step {
     let (text, revert) = match reverts {
         false => (why.to_owned(), None),
@@ -137,8 +138,8 @@ pub(crate) fn failed(root: &Root, row: &Deployment, why: &str, reverts: bool) ->
     Step { end: Some((DeploymentStatus::Failed, text)), revert, evaluate: true, ..Step::default() }
 }
 
-/// Returns the newest stable version before the failed one, and whether its specification is the same. Returns `None`
-/// once the job has a newer version.
+/// Returns the newest stable version before the failed version, and whether both versions have the same
+/// specification. Returns `None` once the job has a newer version.
 fn target(root: &Root, row: &Deployment) -> Option<(Arc<Job>, bool)> {
     let key = row.job_key();
     let current = root.job(&key).filter(|job| job.version == row.job_version)?;

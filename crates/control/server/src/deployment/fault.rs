@@ -5,10 +5,10 @@ use crate::error::Kind;
 /// The failure of a request about deployments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeploymentFault {
-    /// 500, as in Nomad.
+    /// The deployment does not exist: 500, as in Nomad.
     #[error("deployment not found")]
     NotFound,
-    /// The verb names the request.
+    /// The deployment has ended; `verb` names the request.
     #[error("can't {verb} terminal deployment")]
     Terminal { verb: &'static str },
     #[error("must specify at least one healthy/unhealthy allocation ID")]

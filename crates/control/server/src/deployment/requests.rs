@@ -13,15 +13,15 @@ use std::collections::BTreeMap;
 /// A change that a user requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeploymentRequest {
-    /// Fails the deployment, and reverts the job if a group has `auto_revert`.
+    /// Failure of the deployment, with a revert of the job if a group has `auto_revert`.
     Fail,
-    /// Pauses (`true`) or resumes the deployment.
+    /// Pause (`true`) or resumption (`false`) of the deployment.
     Pause(bool),
-    /// Promotes the canaries of these groups, or of all groups.
+    /// Promotion of the canaries of these groups, or of all groups.
     Promote(Option<Vec<String>>),
-    /// Unblocks a deployment that waits for another region.
+    /// Unblocking of a deployment that waits for another region. This request has no effect.
     Unblock,
-    /// Sets the health of allocations.
+    /// New health of allocations.
     Health {
         /// Healthy allocations.
         healthy: Vec<AllocId>,
@@ -31,7 +31,7 @@ pub enum DeploymentRequest {
 }
 
 impl DeploymentRequest {
-    /// Returns the refusal of a change of an ended deployment, in Nomad's words.
+    /// Returns the verb for the refusal of a change of an ended deployment, in Nomad's words.
     fn verb(&self) -> &'static str {
         match self {
             Self::Fail => "fail",
@@ -44,10 +44,10 @@ impl DeploymentRequest {
     }
 }
 
-/// The result of a request.
+/// The result of a request about a deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeploymentUpdated {
-    /// Id of the evaluation that follows; empty if none does.
+    /// Id of the evaluation that the request creates; empty without an evaluation.
     pub eval_id: EvalId,
     /// Index of the evaluation.
     pub eval_create_index: u64,
@@ -67,7 +67,7 @@ impl Deployments {
     /// Changes a deployment.
     ///
     /// # Errors
-    /// If the deployment does not exist, it has ended, or too few of its canaries are healthy.
+    /// If the deployment does not exist or has ended, or if too few of its canaries are healthy.
     pub async fn change(
         self,
         id: &DeploymentId,

@@ -275,8 +275,9 @@ impl World {
         for row in self.active().iter().filter(|row| row.status == DeploymentStatus::Running) {
             let Some(job) = self.root.job_version(&Self::key(), row.job_version) else { continue };
             let parallel = job.task_groups[0].update.as_ref().map_or(0, |update| update.max_parallel);
-            // Places whose allocation was stopped for the new version, which is not healthy yet. Places that this
-            // deployment took over from an earlier one followed the limit of that one.
+            // The places whose earlier allocation was stopped for the new version, and whose new allocation is not
+            // healthy yet. Places that this deployment took over from an earlier deployment followed the limit of
+            // that deployment.
             let down = live.iter().filter(|alloc| {
                 let before = self.root.alloc(&alloc.previous_allocation);
                 row.holds(alloc)

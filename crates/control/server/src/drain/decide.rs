@@ -1,4 +1,4 @@
-//! Decides the next step of a drain. Pure.
+//! The decision about the next step of a drain. Pure.
 
 use caravan_state::Root;
 use caravan_types::alloc::{Allocation, ClientStatus};
@@ -15,26 +15,27 @@ use std::sync::Arc;
 pub(crate) struct Decision {
     /// Allocations to migrate now.
     pub(crate) mark: BTreeSet<AllocId>,
-    /// Whether the drain is complete: no allocation remains that it should stop.
+    /// Whether the drain is complete: no allocation remains that the drain must stop.
     pub(crate) finished: bool,
     /// Whether the deadline has passed (or the drain was forced from the beginning).
     pub(crate) deadline_reached: bool,
-    /// When to check again, if nothing changes before.
+    /// The time of the next check, if nothing changes before.
     pub(crate) again: Option<UnixNanos>,
     /// Volumes whose mounts keep a plugin on the node, each with its reason.
     pub(crate) held_by: BTreeMap<String, String>,
 }
 
-/// How a drain treats an allocation.
+/// The treatment of an allocation by a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
-    /// Migrates a few at a time, as its group's `migrate` block specifies.
+    /// An allocation that migrates with few others at a time, as its group's `migrate` block specifies.
     Service,
-    /// Runs to its end, or until the deadline.
+    /// An allocation that runs to its end, or until the deadline.
     Batch,
-    /// Stops last.
+    /// An allocation that stops last.
     System,
-    /// Serves volumes on this node: stops after the last mount that needs it (docs/design/volumes.md).
+    /// An allocation that serves volumes on this node, and stops after the last mount that needs it
+    /// (docs/design/volumes.md).
     Plugin,
 }
 
@@ -149,7 +150,7 @@ fn mounts<'a>(root: &'a Root, node: &Node, alloc: &Allocation) -> Vec<&'a Arc<Cl
     root.claims_by_node(&node.id).filter(needs).collect()
 }
 
-/// Whether a volume must still be detached, and only this node's controller can do it.
+/// Whether a volume must still be detached, and only this node's controller can detach it.
 fn is_detached_by(root: &Root, node: &Node, claim: &Claim) -> bool {
     if !matches!(claim.phase, ClaimPhase::Unstaged | ClaimPhase::Detaching) {
         return false;
@@ -159,8 +160,8 @@ fn is_detached_by(root: &Root, node: &Node, claim: &Claim) -> bool {
     plugin.controllers.contains_key(&node.id) && !elsewhere
 }
 
-/// Whether an allocation is in service. An allocation that replaced another one must be healthy by its `migrate` block
-/// or its deployment, if its health is checked.
+/// Whether an allocation is in service. An allocation that replaced another allocation must be healthy by its
+/// `migrate` block or its deployment, if its health is checked.
 fn is_well(alloc: &Allocation) -> bool {
     let judged = || {
         group_of(alloc).is_some_and(|(_, group)| match &group.update {
@@ -172,8 +173,8 @@ fn is_well(alloc: &Allocation) -> bool {
         && alloc.health().unwrap_or_else(|| alloc.previous_allocation.is_empty() || !judged())
 }
 
-/// Returns how many more running allocations of a group may stop at this moment, on any node: the group's count, less
-/// `migrate.max_parallel`, must stay.
+/// Returns the number of running allocations of a group that may still stop now, on any node. The group's count,
+/// minus `migrate.max_parallel`, must keep running.
 fn room(root: &Root, of: &Allocation) -> usize {
     let Some(job) = root.job(&of.job_key()).cloned().or_else(|| of.job.clone()) else { return usize::MAX };
     let Some(group) = job.group(&of.task_group) else { return usize::MAX };

@@ -26,7 +26,7 @@ enum Event {
         cpu: i64,
         parallel: u32,
     },
-    /// Deadline in seconds; 0 without a deadline, negative: at once.
+    /// Deadline in seconds; 0 without a deadline, negative: immediately.
     Drain {
         node: usize,
         deadline: i64,
@@ -298,8 +298,8 @@ proptest! {
             world.work();
         }
         world.calm();
-        // Without a deadline, a drain waits until the replacements run elsewhere. If there is no room, an operator must
-        // force it.
+        // Without a deadline, a drain waits until the replacements run elsewhere. If there is no room, an operator
+        // must force the drain.
         for (id, system_stays) in world.drained.clone() {
             let Some(drain) = world.root.node(&id).unwrap().drain_strategy.clone() else { continue };
             let waits = world.root.evals().any(|eval| eval.status == EvalStatus::Blocked);

@@ -1,5 +1,5 @@
 //! Admission of a job that is registered or planned. A job is checked once, and the job that was checked is the job
-//! that is stored: nothing else makes an [`AdmittedJob`].
+//! that is stored: no other code creates an [`AdmittedJob`].
 
 use super::approve;
 use super::jobs::Jobs;
@@ -12,10 +12,10 @@ use caravan_state::Root;
 use caravan_types::job::Job;
 use std::sync::Arc;
 
-/// A job as a client submits it: defaults filled in, not checked.
+/// A job that a client submitted: defaults filled in, not checked.
 #[derive(Clone, Debug, Default)]
 pub struct JobDraft {
-    /// The job.
+    /// The submitted job.
     pub job: Job,
     /// Settings that did not convert: reasons to refuse the job.
     pub misfits: Misfits,
@@ -30,13 +30,13 @@ impl From<Job> for JobDraft {
 /// Settings of the registered job that a new version keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preserve {
-    /// Keep the counts of groups that exist already.
+    /// Whether groups that exist already keep their counts.
     pub counts: bool,
-    /// Keep the resources of tasks that exist already.
+    /// Whether tasks that exist already keep their resources.
     pub resources: bool,
 }
 
-/// A job that can run, as it would be stored.
+/// A checked job, in the form that would be stored.
 #[derive(Clone, Debug)]
 pub struct AdmittedJob {
     job: Job,
@@ -45,7 +45,7 @@ pub struct AdmittedJob {
 }
 
 impl AdmittedJob {
-    /// Returns the job as it would be stored.
+    /// Returns the job in the form that would be stored.
     pub fn job(&self) -> &Job {
         &self.job
     }
@@ -70,7 +70,7 @@ impl Jobs {
         self.admit_at(&self.core.snapshot(), Some(caller), draft, preserve)
     }
 
-    /// Admits a job for a caller; none for the servers themselves, whose jobs were submitted before.
+    /// Admits a job for a caller; `None` stands for the servers themselves, whose jobs were submitted before.
     ///
     /// # Errors
     /// All problems of the job, or a right that the caller lacks.
@@ -114,8 +114,9 @@ impl Jobs {
         }
     }
 
-    /// Fills what only the servers know: the region (`global` means the one that is asked), and where the job
-    /// may run if it does not say (docs/reference/jobspec.md, sections 4.1 and 7).
+    /// Fills in the settings that only the servers have (docs/reference/jobspec.md, sections 4.1 and 7). These are
+    /// the region, and the default namespace, node pool and datacenters. The region `global` means the region of this
+    /// server.
     fn localise(&self, job: &mut Job) -> Result<(), Problem> {
         if job.datacenters.is_empty() {
             job.datacenters = vec!["*".into()];
@@ -134,7 +135,7 @@ impl Jobs {
     }
 }
 
-/// Gives groups and tasks that exist already the counts and resources that they run with.
+/// Restores the current counts and resources of groups and tasks that exist already, as `preserve` requests.
 fn keep(job: &mut Job, current: &Job, preserve: Preserve) {
     for group in &mut job.task_groups {
         let Some(before) = current.group(&group.name) else { continue };

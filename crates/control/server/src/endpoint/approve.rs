@@ -1,9 +1,10 @@
 //! Checks whether the submitter of a job has the rights for its requests beyond `submit-job`: volumes of both kinds,
 //! and registration of a storage plugin.
 //!
-//! The check applies to the job as it will be stored. Each request of a host volume records how it was allowed, because
-//! a node may offer two volumes of one name. One is from the agent's configuration, which requires a rule with the
-//! name; the other was created by users of a namespace. Scheduler, planner and client respect this record.
+//! The check applies to the job as it will be stored. Each request of a host volume records how it was allowed,
+//! because a node may offer two volumes with the same name. One is from the agent's configuration, which requires a
+//! rule with the name; the other was created by users of a namespace. Scheduler, planner and client respect this
+//! record.
 
 use crate::acl::{Caller, HostVolumeCap, NsCap};
 use crate::error::Denial;
@@ -11,11 +12,11 @@ use caravan_state::Root;
 use caravan_types::Namespace;
 use caravan_types::job::{HostAccess, Job, TaskGroup, VolumeRequest, VolumeType};
 
-/// Maximum number of allocations of a group whose volumes are checked by name; the volumes of a larger group cannot be
-/// allowed by name.
+/// Maximum number of allocations of a group whose volumes are checked by name; the volumes of a larger group cannot
+/// be allowed by name.
 const MAX_ALLOCS: u32 = 10_000;
 
-/// Checks a job, and records with each request of a host volume how it was allowed.
+/// Checks a job, and records with each request of a host volume how the request was allowed.
 pub(super) fn job(caller: &Caller, root: &Root, job: &mut Job) -> Result<(), Denial> {
     let namespace = job.namespace.clone();
     for group in &mut job.task_groups {
@@ -36,7 +37,7 @@ pub(super) fn job(caller: &Caller, root: &Root, job: &mut Job) -> Result<(), Den
     Ok(())
 }
 
-/// Returns the way in which a caller may use a host volume.
+/// Returns the access that a caller has to a host volume, or the refusal.
 fn host(
     caller: &Caller,
     root: &Root,
@@ -59,7 +60,7 @@ fn host(
     }
 }
 
-/// Whether a caller may use the volumes of a request by their names: one name, or one for each allocation.
+/// Returns whether a caller may use the volumes of a request by their names: one name, or one for each allocation.
 fn by_name(caller: &Caller, request: &VolumeRequest, allocs: std::ops::Range<u32>) -> bool {
     let cap = if request.read_only { HostVolumeCap::MountReadonly } else { HostVolumeCap::MountReadwrite };
     if !request.per_alloc {
@@ -71,7 +72,7 @@ fn by_name(caller: &Caller, request: &VolumeRequest, allocs: std::ops::Range<u32
     !none && allocs.end <= MAX_ALLOCS && allocs.into_iter().all(|at| caller.acl.host_volume(&name(at), cap))
 }
 
-/// Checks a larger count of a group: each new allocation has separate host volumes.
+/// Checks a larger count of a group: with `per_alloc`, each new allocation has separate host volumes.
 pub(super) fn scale(caller: &Caller, group: &TaskGroup, count: u32) -> Result<(), Denial> {
     if caller.is_management() || count <= group.count {
         return Ok(());

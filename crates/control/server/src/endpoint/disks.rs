@@ -14,7 +14,8 @@ use caravan_types::NodeId;
 use caravan_types::alloc::ClientStatus;
 
 impl Nodes {
-    /// Returns the data of an allocation's predecessor, once that has ended. Only the node of the successor gets it.
+    /// Returns the data of an allocation's predecessor, once the predecessor has ended. Only the node of the
+    /// successor receives the data.
     pub(crate) async fn fetch_disk(
         &self,
         paths: &NodePaths,

@@ -1,4 +1,4 @@
-//! Children on demand: dispatches of parameterized jobs, forced launches of periodic ones.
+//! Children on demand: dispatches of parameterized jobs, and forced launches of periodic jobs.
 
 use super::fault::{DispatchFault, JobFault};
 use super::jobs::Jobs;
@@ -37,7 +37,7 @@ pub struct Dispatch {
 pub struct Dispatched {
     /// Id of the child.
     pub job_id: JobId,
-    /// Id of its evaluation; empty for a child that existed before.
+    /// Id of the child's evaluation; empty for a child that existed before.
     pub eval_id: EvalId,
     /// Index of the evaluation, or 0.
     pub eval_create_index: u64,
@@ -95,7 +95,7 @@ impl Jobs {
         let change = Change::JobChild { job: Box::new(job), eval, launched: None };
         let outcome = self.core.propose(change).await?;
         if let Some(refusal) = outcome.refused {
-            // Two concurrent dispatches have the same token, and the other one was first.
+            // Two concurrent dispatches have the same token, and the other dispatch was first.
             return match self.core.snapshot().dispatched_with(&key, &dispatch.idempotency_token) {
                 Some(found) => Ok(existing(found)),
                 None => Err(refusal.into()),
@@ -137,7 +137,7 @@ impl Jobs {
                         index,
                     });
                 }
-                // Ids count seconds: the second child of one second gets the next second.
+                // Ids contain the time in seconds: a second child in the same second receives the next second.
                 Some(refusal) if periodic::is_there(&refusal) => unix += 1,
                 Some(refusal) => return Err(refusal.into()),
             }

@@ -9,7 +9,7 @@ use caravan_types::command::Change;
 /// Maximum number of ids in one command, to bound its size.
 const BATCH: usize = 2_048;
 
-/// Whether evaluations may be deleted at the moment.
+/// Refuses unless scheduling is paused: only then may evaluations be deleted.
 fn check_paused(core: &Core) -> Result<(), EvalFault> {
     if core.snapshot().scheduler_config().pause_eval_broker {
         return Ok(());
@@ -43,7 +43,8 @@ async fn delete(core: &Core, ids: Vec<EvalId>) -> Result<(usize, u64), ServerErr
 pub struct Evals(pub(crate) Core);
 
 impl Evals {
-    /// Explains why the allocations of an evaluation are not placed now, and what would change that.
+    /// Explains why the allocations of an evaluation are not placed now, and which changes would permit their
+    /// placement.
     ///
     /// # Errors
     /// If the evaluation does not exist.
@@ -59,7 +60,7 @@ impl Evals {
         delete_named(&self.0, ids).await
     }
 
-    /// Deletes the selected evaluations on which no object depends. `choose` is called once scheduling is known to be
+    /// Deletes the selected evaluations on which no object depends. `choose` is called only while scheduling is
     /// paused.
     ///
     /// # Errors

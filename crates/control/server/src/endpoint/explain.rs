@@ -15,8 +15,8 @@ use caravan_types::{EvalId, JobKey, Namespace};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Evaluates the job of an evaluation as of now: returns what prevents its missing placements, and what would permit
-/// them.
+/// Schedules the job of an evaluation with the current state. Returns the reasons for missing placements, and the
+/// changes that would permit them.
 pub(crate) fn evaluation(core: &Core, id: &EvalId) -> Result<Vec<String>, EvalFault> {
     let root = core.snapshot();
     let eval = root.eval(id).ok_or(EvalFault::NotFound)?;
@@ -33,7 +33,7 @@ const MAX_JOBS: usize = 500;
 /// Maximum number of concurrent questions about consequences: each schedules every job of a node.
 const MAX_QUESTIONS: usize = 2;
 
-/// Counts the questions about consequences in progress; clones share the count.
+/// The permits for concurrent questions about consequences; clones share the permits.
 #[derive(Clone, Debug)]
 pub(crate) struct Questions(Arc<Semaphore>);
 
@@ -43,11 +43,11 @@ impl Default for Questions {
     }
 }
 
-/// Returns the placements that would change if all these events happened, with the registration of a job if one is
-/// given. Lines about jobs that the caller may not read are omitted and counted.
+/// Returns the placements that would change if all these events happened, with the registration of `job`, if present.
+/// Lines about jobs that the caller may not read are omitted and counted.
 ///
 /// # Errors
-/// If a text cannot be parsed, a node is not known, or too many of these questions are in progress.
+/// If a text cannot be parsed, a node does not exist, or too many of these questions are in progress.
 pub(crate) async fn what_if(
     jobs: &Jobs,
     caller: Arc<Caller>,

@@ -88,7 +88,7 @@ impl JobFault {
     }
 }
 
-/// The problem of a dispatch, with texts that clients know.
+/// The problem of a dispatch, with texts on which clients rely.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DispatchFault {
     #[error("Payload is not provided but required by parameterized job")]
@@ -140,7 +140,7 @@ pub enum NodeFault {
     NothingToChange,
     #[error("node not found")]
     NothingToSign,
-    /// This server has not received what another one has already sent to the client.
+    /// This server lacks a state that another server has already sent to the client.
     #[error("this server lags behind index {index}")]
     Lagging { index: u64 },
     #[error("node {0} did not prove who it is: wrong secret")]

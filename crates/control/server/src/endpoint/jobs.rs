@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// A job to register.
 #[derive(Clone, Debug, Default)]
 pub struct JobSubmission {
-    /// The job.
+    /// The submitted job, not checked.
     pub draft: JobDraft,
     /// The required `JobModifyIndex` of the job; 0 requires a new job; `None` requires nothing.
     pub enforce_index: Option<u64>,
@@ -30,7 +30,7 @@ pub struct JobSubmission {
     pub preserve: Preserve,
     /// Priority of the evaluation; the job's priority if absent.
     pub eval_priority: Option<i64>,
-    /// The submitted text.
+    /// The text of the submitted specification.
     pub source: Option<JobSource>,
     /// The submitter; `None` for the servers themselves, which register only jobs that were submitted before.
     pub caller: Option<Arc<Caller>>,
@@ -45,7 +45,7 @@ pub struct JobRegistered {
     pub eval_create_index: u64,
     /// `JobModifyIndex` of the job.
     pub job_modify_index: u64,
-    /// Warnings.
+    /// The warnings about the job.
     pub warnings: Problems,
     /// Index of the change.
     pub index: u64,
@@ -62,7 +62,7 @@ pub struct JobPlanned {
     pub job_modify_index: u64,
     /// Evaluations that the registration would create.
     pub created_evals: Vec<Evaluation>,
-    /// Warnings.
+    /// The warnings about the job.
     pub warnings: Problems,
     /// The current job, for the difference.
     pub current: Option<std::sync::Arc<Job>>,
@@ -72,13 +72,13 @@ pub struct JobPlanned {
     pub next_periodic_launch: Option<UnixNanos>,
     /// Index of the state that the plan used.
     pub index: u64,
-    /// Sentences on what prevents the missing placements, and what would permit them.
+    /// Sentences about the reasons for missing placements, and the changes that would permit them.
     pub reasons: Vec<String>,
     /// Sentences on the nodes that were evaluated, filtered and scored for the placements.
     pub placements: Vec<String>,
 }
 
-/// Serves the requests about jobs.
+/// The service for requests about jobs.
 #[derive(Clone, Debug)]
 pub struct Jobs {
     pub(crate) core: Core,
@@ -115,7 +115,7 @@ impl Jobs {
         Ok(JobRegistered {
             eval_create_index: if eval_id.is_empty() { 0 } else { index },
             eval_id,
-            // The state of now may already hold a later registration.
+            // The current state may already contain a later registration.
             job_modify_index: outcome.job_modify_index.unwrap_or(index),
             warnings,
             index,
@@ -241,7 +241,7 @@ impl Jobs {
     /// registration of this job. Jobs that the caller may not read are omitted.
     ///
     /// # Errors
-    /// If a text cannot be parsed, a node is not known, or too many of these requests are in progress.
+    /// If a text cannot be parsed, a node does not exist, or too many of these requests are in progress.
     pub async fn what_if(
         &self,
         caller: Arc<Caller>,
@@ -251,8 +251,8 @@ impl Jobs {
         super::explain::what_if(self, caller, job, imagined).await
     }
 
-    /// Stops and replaces an allocation. `no_shutdown_delay` skips the shutdown delay of its tasks; `reschedule` treats
-    /// the allocation as failed. Returns the evaluation and its index.
+    /// Stops and replaces an allocation. `no_shutdown_delay` skips the shutdown delay of its tasks; `reschedule`
+    /// treats the allocation as failed. Returns the evaluation and its index.
     ///
     /// # Errors
     /// If the allocation does not exist.

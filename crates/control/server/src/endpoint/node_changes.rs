@@ -15,11 +15,12 @@ use std::sync::Arc;
 /// A drain request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainRequest {
-    /// The time for allocations to stop: negative forces them, 0 is without limit. `None` ends the current drain.
+    /// The time for allocations to stop: a negative value forces them, 0 sets no limit. `None` ends the current
+    /// drain.
     pub deadline: Option<Nanos>,
-    /// Keeps system jobs on the node.
+    /// Whether system jobs stay on the node.
     pub ignore_system_jobs: bool,
-    /// Makes the node eligible when a drain ends.
+    /// Whether the node becomes eligible when a drain ends.
     pub mark_eligible: bool,
     /// Metadata, stored with the drain.
     pub meta: BTreeMap<String, String>,
@@ -100,7 +101,8 @@ impl Nodes {
         Ok(NodeUpdated { evals: ids, ..done })
     }
 
-    /// Confirms that the machine of a node is off. Its volumes are then handed over without waiting for its lease.
+    /// Confirms that the machine of a node is off. The node's volumes are then released without a wait for the node's
+    /// lease.
     ///
     /// # Errors
     /// If the node is in contact, or neither it nor its claims exist.

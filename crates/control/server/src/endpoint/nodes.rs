@@ -21,16 +21,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a server waits until its state has an index that a client has seen.
+/// Timeout of a server's wait for the state of an index that a client has seen.
 const LAG_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves the clients' requests about nodes.
+/// The service for the clients' requests about nodes.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     pub(crate) core: Core,
     pub(crate) heartbeats: Heartbeats,
     pub(crate) addresses: Addresses,
-    /// How long after a heartbeat a node may use single-writer volumes.
+    /// The time after a heartbeat in which a node may use single-writer volumes.
     pub(crate) lease_ttl: Nanos,
     pub(crate) reports: Reports,
     /// The region of the nodes.
@@ -46,8 +46,9 @@ impl Nodes {
         Ok(node.clone())
     }
 
-    /// Does the same as [`Self::authentic`]. Refuses a node only by the newest state, because the client does not repeat a
-    /// refused report. For example, a server that only takes itself for the leader does not have a new node yet.
+    /// Does the same as [`Self::authentic`], but refuses a node only by the newest state, because the client does not
+    /// repeat a refused report. For example, a server that wrongly considers itself the leader does not have a new
+    /// node yet.
     pub(crate) async fn surely_authentic(
         &self,
         id: &NodeId,
@@ -94,7 +95,7 @@ impl Nodes {
         let id = node.id.clone();
         let node = Box::new(node);
         let index = if concerns_jobs(before.as_deref(), &node) {
-            // The rows that the evaluations look at are written by the same command.
+            // The same command writes the rows that the evaluations read.
             let register = |_: &Root, evals| Some(NodeChange::NodeRegister { node: node.clone(), evals });
             let done = node_evals::commit(&self.core, &id, Trigger::NodeUpdate, register).await?;
             done.map_or(0, |done| done.index)
@@ -119,9 +120,9 @@ impl Nodes {
         }
     }
 
-    /// Proves that this server leads, with a quorum round that begins now. The answer to a node extends the time in which
-    /// the node may use single-writer volumes, so it must come from the only leader. For example, a leader whose machine
-    /// slept could otherwise renew a node's lease while its successor waits for the end of that lease.
+    /// Proves that this server leads, with a quorum round that begins now. The answer to a node extends the time in
+    /// which the node may use single-writer volumes, so it must come from the only leader. For example, a leader
+    /// whose machine slept could otherwise renew a node's lease while its successor waits for the end of that lease.
     async fn prove(&self) -> Result<(), ServerError> {
         if planted!(NoQuorumRound) {
             return Ok(());
@@ -184,7 +185,7 @@ impl Nodes {
         }
         let mut root = self.core.snapshot();
         if request.updates.iter().any(|update| root.alloc(&update.alloc_id).is_none()) {
-            // A report about an allocation that an old state does not have yet must not get lost.
+            // A report about an allocation that an old state does not have yet must not be lost.
             self.core.prove_newest().await?;
             root = self.core.snapshot();
         }
@@ -206,7 +207,7 @@ impl Nodes {
         Ok(Done { index })
     }
 
-    /// Returns the stream of a node's allocations: first all of them, then changes.
+    /// Returns the stream of a node's allocations: first all allocations, then changes.
     pub(crate) async fn watch(
         &self,
         request: messages::WatchAllocs,
@@ -252,8 +253,8 @@ impl AllocWatch {
     }
 }
 
-/// Returns changes that a node may not know after it received the whole state of an index. The node may receive the
-/// newest row of an allocation twice, because a snapshot can be newer than the last change that arrived.
+/// Returns the changes that a node may lack after it received the whole state of index `whole`. The node may receive
+/// the newest row of an allocation twice, because a snapshot can be newer than the last change that arrived.
 fn delta(root: &Root, node: &NodeId, arrivals: Arrivals, whole: Option<u64>) -> Option<AllocDelta> {
     let empty = AllocDelta { index: root.index(), ..AllocDelta::default() };
     let (Arrivals::Some(mut ids), Some(whole)) = (arrivals, whole) else {
@@ -291,7 +292,7 @@ fn on_contact(root: &Root, node: &Node) -> NodeStatus {
     }
 }
 
-/// Whether a report contains no change.
+/// Returns whether a report contains no change.
 fn unchanged(before: &Node, report: &Node) -> bool {
     let kept = Node {
         status: before.status,
@@ -311,7 +312,7 @@ fn unchanged(before: &Node, report: &Node) -> bool {
     before.status == NodeStatus::Ready && kept == *before
 }
 
-/// Whether jobs must be evaluated again: system jobs may fit now, or no longer fit.
+/// Returns whether jobs must be evaluated again: system jobs may fit now, or no longer fit.
 fn concerns_jobs(before: Option<&Node>, report: &Node) -> bool {
     let Some(before) = before else { return true };
     let healthy = |node: &Node| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Counts of groups, and tags of versions.
+//! The requests about the counts of groups, and about the tags of versions.
 
 use super::approve;
 use super::fault::{JobFault, ScaleFault};
@@ -18,7 +18,7 @@ use serde_json::Value;
 /// A scaling request (docs/reference/http-api.md, section 3.1).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScaleRequest {
-    /// The group; empty if none was named.
+    /// The name of the group; empty if the request has none.
     pub group: String,
     /// The new count; `None`: only the event is recorded.
     pub count: Option<i64>,
@@ -32,7 +32,7 @@ pub struct ScaleRequest {
     pub job_modify_index: u64,
 }
 
-/// Checks the request alone.
+/// Checks the request without its job.
 fn check(request: &ScaleRequest) -> Result<(), ScaleFault> {
     if request.group.is_empty() {
         return Err(ScaleFault::NoGroupName);
@@ -148,7 +148,7 @@ impl Jobs {
         self.core.commit(Change::JobTag { key, version: None, name: name.to_owned(), tag: None }).await
     }
 
-    /// Creates an evaluation for a job that reschedules its failed allocations at once.
+    /// Creates an evaluation for a job that reschedules its failed allocations immediately.
     ///
     /// # Errors
     /// If the job does not exist.

@@ -10,7 +10,7 @@ use caravan_types::service::ServiceRegistration;
 use caravan_types::{AllocId, Namespace, NodeId, ServiceId};
 use std::collections::BTreeSet;
 
-/// The effect of a node's report: rows to write and rows to remove.
+/// Returns the effect of a node's report: rows to write and rows to remove.
 fn difference(
     root: &Root,
     node: &NodeId,
@@ -39,7 +39,7 @@ fn difference(
         .iter()
         .filter(|service| {
             let old = root.service(&service.id);
-            // An allocation cannot take over a registration of another one.
+            // An allocation cannot take over a registration of another allocation.
             old.is_none_or(|old| old.alloc_id == *alloc && !old.same(service))
         })
         .cloned()

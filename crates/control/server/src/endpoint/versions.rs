@@ -1,4 +1,5 @@
-//! Versions of jobs: marking one as stable, and reverting to one (docs/reference/http-api.md, section 3.1).
+//! Versions of jobs: marking a version as stable, and reverting to a version (docs/reference/http-api.md, section
+//! 3.1).
 
 use super::fault::JobFault;
 use super::jobs::{JobRegistered, JobSubmission, Jobs};
@@ -21,10 +22,10 @@ impl Jobs {
         self.core.commit(Change::JobStable { key, version, stable }).await
     }
 
-    /// Registers an earlier version of a job again. With `prior`, only if that is the current version.
+    /// Registers an earlier version of a job again. With `prior`, reverts only if `prior` is the current version.
     ///
     /// # Errors
-    /// If the version does not exist, it is the current one, or the job has problems by now.
+    /// If the version does not exist or is the current version, or if the job has problems by now.
     pub async fn revert(
         &self,
         caller: Arc<Caller>,

@@ -1,4 +1,4 @@
-//! Selects objects that are eligible for garbage collection. Pure.
+//! The selection of objects that are eligible for garbage collection. Pure.
 
 use caravan_state::Root;
 use caravan_types::alloc::{Allocation, ClientStatus, DesiredStatus};
@@ -9,25 +9,25 @@ use caravan_types::node::{Node, NodeStatus};
 use caravan_types::{AllocId, DeploymentId, EvalId, JobKey, Nanos, UnixNanos};
 use std::collections::BTreeSet;
 
-/// Maximum number of rows that one command removes, to bound its size.
+/// The maximum number of rows that one command removes, to bound its size.
 const BATCH: usize = 2_048;
 
 /// The minimum ages of ended objects; with all zero, every ended object is eligible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ages {
-    /// Evaluations, with their allocations.
+    /// The age of evaluations, with their allocations.
     pub evals: Nanos,
-    /// Evaluations of stopped batch jobs, with their allocations.
+    /// The age of evaluations of stopped batch jobs, with their allocations.
     pub batch_evals: Nanos,
-    /// Jobs, with all their objects.
+    /// The age of jobs, with all their objects.
     pub jobs: Nanos,
-    /// Deployments.
+    /// The age of deployments.
     pub deployments: Nanos,
-    /// Nodes that are down.
+    /// The age of nodes that are down.
     pub nodes: Nanos,
 }
 
-/// Whether an object whose last change was at a time has the minimum age.
+/// Returns whether an object whose last change was at a time has the minimum age.
 fn old(at: UnixNanos, age: Nanos, now: UnixNanos) -> bool {
     age <= Nanos::ZERO || at.plus(age) <= now
 }
@@ -94,7 +94,7 @@ fn age_of(root: &Root, eval: &Evaluation, ages: &Ages) -> Option<Nanos> {
     }
 }
 
-/// Whether a job has ended permanently, with all its objects.
+/// Returns whether a job has ended permanently, with all its objects.
 fn job_goes(root: &Root, job: &Job, age: Nanos, now: UnixNanos) -> bool {
     let template = job.periodic.is_some() || (job.parameterized_job.is_some() && !job.dispatched);
     let done = job.is_stopped() || (job.kind.is_batch() && !template);
@@ -118,7 +118,7 @@ fn is_awaited(root: &Root, alloc: &Allocation) -> bool {
     next.is_some_and(|next| !next.terminal() && next.client_status == ClientStatus::Pending)
 }
 
-/// Whether an allocation is no longer needed. `jobs` are removed as a whole.
+/// Returns whether an allocation is no longer needed. `jobs` are removed as a whole.
 fn alloc_goes(root: &Root, alloc: &Allocation, jobs: &BTreeSet<JobKey>) -> bool {
     if !alloc.client_terminal() || is_claimed(root, alloc) || is_awaited(root, alloc) {
         return false;
@@ -139,7 +139,7 @@ fn alloc_goes(root: &Root, alloc: &Allocation, jobs: &BTreeSet<JobKey>) -> bool 
     !(keeps && same)
 }
 
-/// Whether a node has been down for the minimum age, and no allocation, claim or host volume keeps its row.
+/// Returns whether a node has been down for the minimum age, and no allocation, claim or host volume keeps its row.
 fn node_goes(root: &Root, node: &Node, age: Nanos, now: UnixNanos) -> bool {
     let since = UnixNanos(node.status_updated_at.saturating_mul(1_000_000_000));
     node.status == NodeStatus::Down

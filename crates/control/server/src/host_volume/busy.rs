@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Busy {
     locks: KeyedLock<HostVolumeId>,
-    /// Wakes the resumption of intents, which is only one. Remembered until it looks.
+    /// The wake-up of the resumption of intents, the only waiter. A notification is kept until the resumption waits.
     left: Arc<Notify>,
 }
 
@@ -33,7 +33,7 @@ impl Drop for Notice {
 }
 
 impl Busy {
-    /// Returns the right unless a command has it or waits for it, or an intent is being resumed.
+    /// Returns the right unless a command has the right or waits for it, or an intent is being resumed.
     pub(super) fn take(&self, id: &HostVolumeId) -> Option<Own> {
         let guard = self.locks.try_lock(id)?;
         Some(Own { _guard: guard, _notice: Notice(self.left.clone()) })
@@ -41,13 +41,13 @@ impl Busy {
 
     /// Waits for the right for a command, but not longer than `timeout`.
     pub(super) async fn for_command(&self, id: &HostVolumeId, timeout: Duration) -> Option<Own> {
-        // Also a wait that ends without the right may have kept others out.
+        // A wait that ends without the right may also have kept others out.
         let notice = Notice(self.left.clone());
         let guard = runtime::timeout(timeout, self.locks.lock(id)).await.ok()?;
         Some(Own { _guard: guard, _notice: notice })
     }
 
-    /// Waits until a right was given back.
+    /// Waits until a right has been released.
     pub(super) async fn left(&self) {
         self.left.notified().await;
     }

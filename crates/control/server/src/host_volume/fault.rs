@@ -60,7 +60,7 @@ pub enum HostVolumeFault {
         error: RpcError,
         volume: HostVolumeId,
     },
-    /// A call that resumes an intent.
+    /// The failure of a call that resumes an intent.
     #[error(transparent)]
     Resume(RpcError),
     #[error("volume cannot be removed from unknown node without force=true")]
@@ -101,7 +101,7 @@ impl HostVolumeFault {
     }
 }
 
-/// Formats one problem as it is, several as a list.
+/// Formats one problem without a list, and several problems as a list.
 fn list(problems: &[impl fmt::Display]) -> String {
     let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
     match texts.as_slice() {

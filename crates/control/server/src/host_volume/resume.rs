@@ -1,5 +1,5 @@
-//! Resumes incomplete intents of host volumes: after a restart of the server, after a node came back, after a plugin
-//! failed.
+//! The resumption of incomplete intents of host volumes: after a restart of the server, the return of a node, or the
+//! failure of a plugin.
 
 use super::{Called, HostVolumeFault, HostVolumes, settle};
 use crate::error::ServerError;
@@ -15,10 +15,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long shutdown waits for calls in progress. Interrupted calls are resumed after the restart.
+/// Timeout of the shutdown's wait for calls in progress. Interrupted calls are resumed after the restart.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Failed attempts of a volume, and the time of the next one.
+/// The number of failed attempts for each volume, and the time of the next attempt.
 type Failures = Arc<Mutex<BTreeMap<HostVolumeId, (u32, BootInstant)>>>;
 
 impl HostVolumes {
@@ -34,7 +34,7 @@ impl HostVolumes {
                 () = cancel.cancelled() => break,
                 () = self.busy.left() => {}
                 Ok(()) = connections.changed() => {
-                    // A node that is back is called at once.
+                    // A node that has returned is called immediately.
                     failures.lock().clear();
                 }
                 () = self.core.until(next) => {}
@@ -88,7 +88,7 @@ impl HostVolumes {
                     }
                 }
                 drop(failures);
-                // Release only now, so that the check that it wakes sees the failure.
+                // Release the right only now, so that the check that the release wakes sees the failure.
                 drop(own);
             });
         }

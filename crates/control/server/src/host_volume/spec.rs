@@ -1,5 +1,5 @@
-//! Specifications of host volumes: their validation, their merge into an existing row, and the choice of a node. Pure;
-//! rules and texts are those of docs/reference/storage.md, section 8.2.
+//! Specifications of host volumes: their validation, their merge into an existing row, and the choice of a node.
+//! Pure; docs/reference/storage.md, section 8.2, has the rules and texts.
 
 use super::fault::{HostVolumeFault, PlaceProblem, SpecProblem, UpdateProblem};
 use caravan_lang::constraint;
@@ -12,7 +12,7 @@ use caravan_types::volume::{AccessMode, AttachmentMode, Capability};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Parses a specification into a row without id, and returns all problems.
+/// Parses a specification into a row, or returns all problems.
 pub(super) fn parse(spec: &HostVolumeSpec) -> Result<HostVolume, HostVolumeFault> {
     let mut problems: Vec<SpecProblem> = Vec::new();
     if !spec.id.is_empty() && uuid::Uuid::parse_str(&spec.id).is_err() {
@@ -82,7 +82,7 @@ fn of_hosts(mode: AccessMode) -> bool {
     matches!(mode, AccessMode::SingleNodeReaderOnly | AccessMode::SingleNodeWriter) || mode.host_only()
 }
 
-/// The capability of volumes whose specification names none.
+/// Sets the default capability of a volume whose specification has none.
 pub(super) fn default_capabilities(volume: &mut HostVolume) {
     if volume.requested_capabilities.is_empty() {
         volume.requested_capabilities.push(Capability {
@@ -147,14 +147,14 @@ fn pool_of(name: &str) -> &str {
     if name.is_empty() { "default" } else { name }
 }
 
-/// Whether a pool of this name exists: one that an operator created, or that nodes report.
+/// Returns whether a pool of this name exists: an operator created the pool, or nodes report it.
 pub(super) fn pool_exists(root: &Root, pool: &str) -> bool {
     root.node_pool(pool).is_some()
         || matches!(pool, "default" | "all")
         || root.nodes().any(|node| pool_of(&node.node_pool) == pool)
 }
 
-/// Checks the nodes that a specification names, and fills in the node's pool.
+/// Checks the node and the pool that a specification names, and fills in the node's pool.
 pub(super) fn locate(root: &Root, volume: &mut HostVolume) -> Result<(), HostVolumeFault> {
     let name = &volume.name;
     let refused = |problem| HostVolumeFault::Misplaced { volume: name.clone(), problem };
@@ -175,14 +175,14 @@ pub(super) fn locate(root: &Root, volume: &mut HostVolume) -> Result<(), HostVol
     Ok(())
 }
 
-/// Whether a node can hold a volume: it satisfies the constraints, and has the plugin.
+/// Returns whether a node can hold a volume: the node satisfies the constraints, and has the plugin.
 fn feasible(node: &Node, volume: &HostVolume) -> bool {
     node.attributes.contains_key(&HostVolume::plugin_attribute(&volume.plugin_id))
         && caravan_scheduler::meets(node, &volume.constraints)
 }
 
-/// Returns the node for a new volume: the given one, or the one with the fewest volumes among the suitable nodes that
-/// are ready and eligible.
+/// Returns the node for a new volume: the requested node, or the suitable node with the fewest volumes. Without a
+/// requested node, a suitable node is also ready and eligible.
 pub(super) fn place(root: &Root, volume: &HostVolume) -> Result<Arc<Node>, HostVolumeFault> {
     if let Some(node) = root.node(&volume.node_id) {
         if !feasible(node, volume) {
@@ -218,7 +218,7 @@ pub(super) fn place(root: &Root, volume: &HostVolume) -> Result<Arc<Node>, HostV
     })
 }
 
-/// Whether the node already has another volume of the name: of any namespace, or of its agent's configuration, which a
+/// Whether the node already has another volume of the name, in any namespace or in its agent's configuration, which a
 /// user's volume must not hide.
 pub(super) fn has_name(root: &Root, node: &Node, volume: &HostVolume) -> bool {
     let reported = node.host_volumes.get(&volume.name);

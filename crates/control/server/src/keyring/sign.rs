@@ -1,4 +1,4 @@
-//! Signing with a root key: each has an RSA key pair, created on first use.
+//! Signing with a root key: each key has an RSA key pair, created on first use.
 //!
 //! The algorithm is RS256 (RFC 7518 section 3.3), because all readers of key sets support it.
 
@@ -20,12 +20,12 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// File extension of key pairs.
+/// The file extension of key pairs.
 pub(super) const SUFFIX: &str = ".rsa";
-/// Size of a modulus in bits.
+/// The size of a modulus in bits.
 const BITS: usize = 2048;
 
-/// Signs and verifies with the key pair of one root key.
+/// A signer and verifier with the key pair of one root key.
 pub(crate) struct Signer {
     id: String,
     signing: EncodingKey,
@@ -52,7 +52,7 @@ pub(crate) struct Jwk {
     e: String,
 }
 
-/// Why a text is not an identity of this cluster, in one sentence.
+/// The reason that a text is not an identity of this cluster, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Unsigned(pub(crate) &'static str);
@@ -118,7 +118,7 @@ impl Signer {
     }
 }
 
-/// The key pairs that exist.
+/// The key pairs that this server has.
 #[derive(Debug, Default)]
 pub(super) struct Signers {
     known: RwLock<BTreeMap<String, Arc<Signer>>>,

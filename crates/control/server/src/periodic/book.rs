@@ -1,4 +1,4 @@
-//! Decides which periodic jobs are due, and when the next one is due. Pure.
+//! The decision which periodic jobs are due, and when the next one is due. Pure.
 
 use caravan_lang::cron::Schedule;
 use caravan_state::Root;
@@ -17,16 +17,16 @@ pub(crate) struct Book {
 struct Entry {
     schedule: Schedule,
     prohibit_overlap: bool,
-    /// The time up to which all launches are made or skipped.
+    /// The time up to which all launches are complete or skipped.
     until: UnixNanos,
     next: Option<UnixNanos>,
 }
 
-/// A child to create.
+/// A child that is to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) key: JobKey,
-    /// The time at which it was due.
+    /// The time at which the child was due.
     pub(crate) at: UnixNanos,
 }
 
@@ -55,7 +55,8 @@ impl Book {
         self.jobs.insert(key.clone(), Entry { schedule, prohibit_overlap, until, next });
     }
 
-    /// Returns the due launches. If several launches of one job were missed, only one is made up for.
+    /// Returns the due launches. If several launches of one job were missed, one launch at the time `now` is
+    /// returned.
     pub(crate) fn due(&mut self, root: &Root, now: UnixNanos) -> Vec<Launch> {
         let mut due = Vec::new();
         for (key, entry) in &mut self.jobs {
@@ -95,7 +96,7 @@ fn schedule(job: &Job) -> Option<(Schedule, bool)> {
     match Schedule::new(rule.expressions(), &rule.time_zone) {
         Ok(schedule) => Some((schedule, rule.prohibit_overlap)),
         Err(error) => {
-            // The schedule was checked at registration, but another host may know fewer time zones.
+            // The schedule was checked at registration, but another host may have fewer time zones.
             tracing::error!(job = %job.id, %error, "the times of a periodic job cannot be told here");
             None
         }

@@ -1,4 +1,4 @@
-//! Checks whether a plan still fits the newest state, node by node. Pure.
+//! The check whether a plan still fits the newest state, node by node. Pure.
 
 use caravan_scheduler::Room;
 use caravan_state::Root;
@@ -23,7 +23,8 @@ pub(crate) struct Accepted {
     pub(crate) refusing: BTreeSet<NodeId>,
 }
 
-/// Checks every placement against the newest state, and removes misfits from the plan. Stops are always accepted.
+/// Checks every placement against the newest state, and removes the placements from the plan. Stops are always
+/// accepted.
 pub(crate) fn check(root: &Root, plan: &mut Plan) -> Accepted {
     let desired = std::mem::take(&mut plan.placements);
     let plan = &*plan;
@@ -71,7 +72,7 @@ pub(crate) fn check(root: &Root, plan: &mut Plan) -> Accepted {
         }
     }
     if plan.all_at_once && !accepted.refused.is_empty() {
-        // The allocation that it would replace keeps running.
+        // The allocations that the plan would replace keep running.
         accepted.stops.clear();
         return accepted;
     }
@@ -115,7 +116,7 @@ fn room_of(
     room
 }
 
-/// Adds an allocation to its node, if it fits.
+/// Adds an allocation to its node, if the allocation fits.
 fn node_takes(root: &Root, id: &NodeId, alloc: &Allocation, on_node: &mut Room) -> Result<(), String> {
     let node = root.node(id).ok_or_else(|| format!("node {} is gone", id.short()))?;
     let is_new = root.alloc(&alloc.id).is_none();

@@ -1,4 +1,4 @@
-//! Checks whether the host volumes of a placement are still available to it. Pure.
+//! The check whether the host volumes of a placement are still available. Pure.
 
 use caravan_state::Root;
 use caravan_types::AllocId;
@@ -8,8 +8,8 @@ use caravan_types::plan::Plan;
 use caravan_types::volume::AccessMode;
 use std::collections::BTreeSet;
 
-/// Checks the host volumes of a placement, and the holds that it takes over. `accepted` are the placements of the plan
-/// that are already accepted.
+/// Checks the host volumes of a placement, and the holds that the placement takes over. `accepted` are the placements
+/// of the plan that are already accepted.
 pub(super) fn takes(
     root: &Root,
     plan: &Plan,
@@ -33,7 +33,7 @@ pub(super) fn takes(
             }
         }
         let row = root.host_volume(&offered.id.as_str().into()).filter(|row| row.is_usable());
-        // Another namespace may have created a volume of this name there meanwhile.
+        // Another namespace may have created a volume of this name on the node meanwhile.
         let row = row.filter(|row| row.namespace == alloc.namespace);
         let row = row.ok_or_else(gone)?;
         if request.access_mode == AccessMode::SingleNodeSingleWriter && !request.read_only {
@@ -57,7 +57,7 @@ pub(super) fn takes(
     Ok(())
 }
 
-/// Returns the host volumes that an allocation requests; the allocations of a plan do not carry their job.
+/// Returns the host volumes that an allocation requests; the allocations of a plan do not contain their job.
 fn requests<'a>(
     job: Option<&'a Job>,
     alloc: &'a Allocation,

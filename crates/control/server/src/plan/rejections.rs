@@ -4,14 +4,14 @@
 use caravan_types::{Nanos, NodeId, UnixNanos};
 use std::collections::{BTreeMap, VecDeque};
 
-/// When a node becomes ineligible.
+/// The condition under which a node becomes ineligible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RejectionConfig {
     /// Whether the tracker is enabled.
     pub enabled: bool,
-    /// Rejections of one node that mark it …
+    /// The number of rejections of one node within `window` that make the node ineligible.
     pub threshold: usize,
-    /// … within this time.
+    /// The time within which rejections are counted together.
     pub window: Nanos,
 }
 

@@ -22,8 +22,8 @@ impl Update {
     }
 }
 
-/// Returns the changes that make the own rows of a kind those of the authoritative region: deletions first, because a
-/// new row may have the name of a deleted one. Rows of another kind are ignored.
+/// Returns the changes that turn the own rows of a kind into those of the authoritative region. Deletions come first,
+/// because a new row may have the name of a deleted one. Rows of another kind are ignored.
 pub(super) fn plan(kind: ReplicatedKind, own: &Rows, update: Update) -> Vec<AdminChange> {
     let Update { full, mut rows, removed } = update;
     rows.retain(|row| row.kind() == kind);

@@ -95,7 +95,7 @@ pub(super) fn write(row: &ReplicatedRow) -> AdminChange {
 
 /// Returns the change that deletes a row; `None` for a row that every region has.
 pub(super) fn delete(kind: ReplicatedKind, key: &str) -> Option<AdminChange> {
-    // The region in a refusal is named by the status, which is that of one region.
+    // The status names the region of a refusal, because it belongs to one region.
     let region = String::new();
     Some(match kind {
         ReplicatedKind::Policies => AdminChange::PolicyDelete(key.to_owned()),

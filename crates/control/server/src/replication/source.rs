@@ -1,4 +1,4 @@
-//! The answer of the authoritative region: all rows of a kind, then the changes.
+//! The response of the authoritative region: all rows of a kind, then the changes.
 
 use super::rows::{self, Rows};
 use crate::admin::Admin;
@@ -11,23 +11,23 @@ use futures::Stream;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Maximum number of rows in a part.
+/// The maximum number of rows in a part.
 const PART_ROWS: usize = 500;
-/// Pause between two updates, so that many changes become one update.
+/// The pause between two updates, so that many changes become one update.
 const UPDATE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Rows for another region.
+/// The stream of rows for another region.
 struct Source {
     core: Core,
     admin: Admin,
     asked: FollowRows,
-    /// The rows that the other region has; `None` at the beginning.
+    /// The rows that the other region has, or `None` at the beginning.
     sent: Option<Rows>,
     parts: VecDeque<RowsPart>,
 }
 
-/// Returns the rows that a region follows: first all of them, then changes. Ends with the refusal once the token of the
-/// region no longer has the right.
+/// Returns the rows that a region follows: first all of them, then changes. The stream ends with the refusal once the
+/// token of the region no longer has the right.
 pub(crate) fn source(
     core: Core,
     admin: Admin,
@@ -92,7 +92,7 @@ impl Source {
     }
 }
 
-/// Divides an update into parts; there is at least one.
+/// Divides an update into at least one part.
 fn parts(index: u64, full: bool, rows: Vec<ReplicatedRow>, removed: Vec<String>) -> VecDeque<RowsPart> {
     let part = |rows: &[ReplicatedRow]| RowsPart {
         index,
@@ -106,7 +106,7 @@ fn parts(index: u64, full: bool, rows: Vec<ReplicatedRow>, removed: Vec<String>)
     parts
 }
 
-/// Returns the rows that are new or changed, and the keys of the rows that are gone.
+/// Returns the rows that are new or changed, and the keys of the removed rows.
 pub(super) fn differences(before: &Rows, now: &Rows) -> (Vec<ReplicatedRow>, Vec<String>) {
     let is_new = |(key, row): &(&String, &ReplicatedRow)| before.get(*key) != Some(*row);
     let rows = now.iter().filter(is_new).map(|(_, row)| row.clone()).collect();

@@ -14,14 +14,14 @@ pub enum ReplicationState {
     Starting,
     /// The region follows the rows.
     Following,
-    /// The last attempt failed, for this reason; the leader tries again.
+    /// The last attempt failed, for this reason; the leader retries.
     Failed(String),
 }
 
 /// The status of the replication of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicationStatus {
-    /// Whether updates arrive, in the present leader term.
+    /// Whether updates arrive, in the current leader term.
     pub state: ReplicationState,
     /// The number of replicated rows that the region has.
     pub rows: usize,

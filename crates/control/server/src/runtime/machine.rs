@@ -1,4 +1,4 @@
-//! Tokio and the machine.
+//! The runtime of tokio and the machine.
 
 use caravan_rpc::{Channel, Method, RpcError};
 use rand::TryRngCore as _;

@@ -49,7 +49,7 @@ pub(super) fn random() -> u64 {
 
 pub(super) fn share() -> f64 {
     sim::lots().map_or_else(rand::random, |mut lots| {
-        // As many bits as a number of this type has.
+        // The number has as many random bits as the mantissa of an `f64`.
         (lots.draw() >> (u64::BITS - f64::MANTISSA_DIGITS)) as f64 / (1_u64 << f64::MANTISSA_DIGITS) as f64
     })
 }

@@ -15,25 +15,26 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How long a read at a follower waits for the entries that the leader has applied. They arrive within milliseconds.
+/// The time for which a read at a follower waits for the entries that the leader has applied. The entries arrive
+/// within milliseconds.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A server in the membership of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterMember {
-    /// The server's UUID.
+    /// The UUID of the server.
     pub id: Uuid,
-    /// The name in the member table; absent if the table does not know the server.
+    /// The name in the member table, or `None` if the table does not have the server.
     pub name: Option<String>,
     /// The address for calls between servers.
     pub address: String,
-    /// Whether the server leads.
+    /// Whether this member is the leader.
     pub leader: bool,
-    /// Whether the server votes.
+    /// Whether this member is a voter.
     pub voter: bool,
 }
 
-/// The place where a request is answered that only the leader answers.
+/// The server that answers a request for which the leader is required.
 #[derive(Clone, Debug)]
 pub enum LeaderPlace {
     /// This server leads, and its state has everything that was acknowledged before.
@@ -51,8 +52,8 @@ impl ClusterRequests<'_> {
         &self.0.blueprint.cluster
     }
 
-    /// Finds the leader for a request, and waits for one until `deadline`. `is_forwarded` requests are not passed on again.
-    /// For a read, this server proves its leadership before it answers.
+    /// Finds the leader for a request, and waits for one until `deadline`. `is_forwarded` requests are not passed on
+    /// again. For a read, this server proves its leadership before it answers.
     ///
     /// # Errors
     /// [`ServerError::NotLeader`] if there is no leader, or no proof, until the deadline.
@@ -84,20 +85,21 @@ impl ClusterRequests<'_> {
         }
     }
 
-    /// Returns a future that ends when this server sees another leader, or an election, after the call. Callers take it before
-    /// they send a request to the leader.
+    /// Returns a future that ends when this server sees another leader, or an election, after the call. Callers
+    /// create it before they send a request to the leader.
     pub fn leader_change(self) -> impl Future<Output = ()> + Send + 'static {
         let mut leadership = self.cluster().log.leadership();
         async move {
             if leadership.changed().await.is_err() {
-                // The server stops, so no leader follows.
+                // The server stops, so it observes no other leader.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Waits until the state of this follower contains everything that was acknowledged before the call. Returns whether it
-    /// does: otherwise the leader answers. Concurrent callers share a question to the leader.
+    /// Waits until the state of this follower contains everything that was acknowledged before the call. Returns
+    /// whether the state contains it; otherwise the leader must answer. Concurrent callers share one request to the
+    /// leader.
     pub async fn catches_up(self) -> bool {
         self.cluster().log.catch_up(CATCH_UP_TIMEOUT).await.is_ok()
     }
@@ -105,13 +107,14 @@ impl ClusterRequests<'_> {
     /// Returns a channel to a server of another region that accepts calls.
     ///
     /// # Errors
-    /// [`RegionFault`].
+    /// [`RegionFault`] if no server of the region accepts calls.
     pub async fn reach(self, region: &str) -> Result<Channel, RegionFault> {
         self.cluster().reach(region).await
     }
 
-    /// Returns a channel to another server of the own region and cluster, by its name, with or without the region, or by its
-    /// UUID; `None` if no such server is known. A call fails at once if the server is not reached.
+    /// Returns a channel to another server of the own region and cluster, or `None` if no such server is known.
+    /// `name` is its name, with or without the region, or its UUID. A call fails immediately if the server is not
+    /// reached.
     pub fn named(self, name: &str) -> Option<Channel> {
         let (cluster, view) = (self.cluster(), self.view());
         let own = view.by_id(cluster.config.id);
@@ -129,8 +132,8 @@ impl ClusterRequests<'_> {
         self.cluster().authoritative()
     }
 
-    /// Returns the status of the replication from the authoritative region, by kind; empty on servers that do not lead,
-    /// and in the authoritative region.
+    /// Returns the status of the replication from the authoritative region, by kind; empty on servers that do not
+    /// lead, and in the authoritative region.
     pub fn replication(self) -> BTreeMap<ReplicatedKind, ReplicationStatus> {
         self.cluster().replication.now()
     }
@@ -151,24 +154,25 @@ impl ClusterRequests<'_> {
         self.cluster().identity().number.is_some()
     }
 
-    /// Returns the id of the cluster, once this server belongs to one.
+    /// Returns the id of the cluster, if this server belongs to one.
     pub fn id(self) -> Option<Uuid> {
         self.cluster().identity().cluster.map(|id| id.0)
     }
 
-    /// Returns whether this server has recent evidence of a leader. A leader without a quorum knows none.
+    /// Returns whether this server has recent evidence of a leader. A leader without a quorum has no such evidence.
     pub fn knows_leader(self) -> bool {
         self.cluster().log.knows_leader()
     }
 
-    /// Returns the time since the last message of the leader, or on the leader, since the last acknowledgement by a quorum;
-    /// zero on a leader with a quorum, `None` before the first message.
+    /// Returns the time since the last message of the leader, or `None` before the first message. On the leader,
+    /// returns the time since the last acknowledgement by a quorum, which is zero while it has a quorum.
     pub fn last_contact(self) -> Option<Duration> {
         let log = &self.cluster().log;
         if self.0.is_leader() && log.knows_leader() { Some(Duration::ZERO) } else { log.leader_contact() }
     }
 
-    /// Returns the age of this server's state: as [`Self::last_contact`], and the time since the start before the first message.
+    /// Returns the age of this server's state as [`Self::last_contact`]. Before the first message, returns the time
+    /// since the start.
     pub fn leader_silence(self) -> Duration {
         self.last_contact().unwrap_or_else(|| self.cluster().log.since_start())
     }
@@ -205,7 +209,7 @@ impl ClusterRequests<'_> {
         self.cluster().config.directory.changes().borrow().clone()
     }
 
-    /// Returns the health of the servers, as the leader measured it last.
+    /// Returns the health of the servers from the last measurement of the leader.
     pub fn health(self) -> AutopilotHealth {
         let (cluster, mut health) = (self.cluster(), self.cluster().health.now());
         // A server that runs alone is measured once in its term, and its log grows.
@@ -218,7 +222,7 @@ impl ClusterRequests<'_> {
         health
     }
 
-    /// Removes a server from the log. Only on the leader.
+    /// Removes a server from the log. Only the leader calls this function.
     ///
     /// # Errors
     /// If the log does not have the server, or the server is its only voter.
@@ -226,11 +230,11 @@ impl ClusterRequests<'_> {
         self.cluster().remove(id).await
     }
 
-    /// Passes leadership on to a server, by its UUID or by its address. Only on the leader. `None`: this server is
-    /// meant, and nothing changes.
+    /// Passes leadership on to a server, by its UUID or by its address. Only the leader calls this function. Returns
+    /// `None` if the named server is this one, and nothing changes.
     ///
     /// # Errors
-    /// If the server is not known, does not vote, or does not take over in time.
+    /// If the server is unknown, does not vote, or does not take over in time.
     pub async fn transfer(
         self,
         id: Option<String>,
@@ -243,12 +247,12 @@ impl ClusterRequests<'_> {
         self.cluster().transfer(&to).await
     }
 
-    /// Passes leadership on, if this server leads and another one votes. For the end of the agent.
+    /// Passes leadership on before the agent ends, if this server leads and another server votes.
     pub async fn give_up(self) {
         self.cluster().give_up().await;
     }
 
-    /// Leaves the cluster for good.
+    /// Leaves the cluster permanently.
     pub async fn leave(self) {
         self.cluster().leave().await;
     }

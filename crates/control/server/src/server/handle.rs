@@ -1,4 +1,4 @@
-//! The requests that other parts make of a server, by subject.
+//! The requests that other parts send to a server, by subject.
 
 use super::{ClusterRequests, Handle, Parts};
 use crate::admin::Admin;
@@ -22,16 +22,16 @@ use caravan_types::node::{NodeSecret, NodeStatus};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Why a node cannot be called.
+/// The reason that a node cannot be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPath {
     /// The node missed its heartbeats.
     #[error("the node is down")]
     Down,
-    /// The node missed its heartbeats, and its allocations may come back.
+    /// The node missed its heartbeats, and its allocations may return.
     #[error("the node is disconnected")]
     Disconnected,
-    /// The node has not connected in time.
+    /// The node did not connect in time.
     #[error("the node has no connection to a server, and made none within {PATH_TIMEOUT:?}")]
     Late,
     /// No such node is registered.
@@ -105,27 +105,27 @@ impl Handle {
         self.blueprint.addresses.list()
     }
 
-    /// Waits until this server no longer leads; returns at once if it does not lead.
+    /// Waits until this server no longer leads; returns immediately if it does not lead.
     pub async fn ended_leading(&self) {
         let mut parts = self.current.subscribe();
-        // The sender lives in this handle.
+        // This handle owns the sender.
         let _ = parts.wait_for(|parts| parts.core.term.is_none()).await;
     }
 
     /// Waits until this server has other parts, because a term began or ended.
     pub(crate) async fn replaced(&self, parts: &Arc<Parts>) {
         let mut current = self.current.subscribe();
-        // The sender lives in this handle.
+        // This handle owns the sender.
         let _ = current.wait_for(|now| !Arc::ptr_eq(now, parts)).await;
     }
 
-    /// Returns what the log reports about the leader.
+    /// Returns the log's reports about the leader.
     pub(crate) fn leadership(&self) -> watch::Receiver<Leadership> {
         self.blueprint.core.log.leadership()
     }
 
-    /// Returns the volumes whose wait reasons change from now on, also if another server leads. While the result lives, this
-    /// server follows the leader's reasons.
+    /// Returns the volumes whose wait reasons change from now on, also if another server leads. While the result
+    /// lives, this server follows the leader's reasons.
     pub fn reason_changes(&self) -> ReasonChanges {
         ReasonChanges::new(self.current.subscribe(), self.blueprint.mirror.clone())
     }
@@ -135,7 +135,7 @@ impl Handle {
         self.parts().core.term.is_some()
     }
 
-    /// Returns facts about the replicated log.
+    /// Returns the metrics of the replicated log.
     pub fn log_metrics(&self) -> caravan_consensus::Metrics {
         self.blueprint.core.log.metrics()
     }
@@ -145,8 +145,8 @@ impl Handle {
         &self.blueprint.core.meters
     }
 
-    /// Returns a connection to a node. A node that is not down gets some time to connect: for example, a node that has
-    /// just registered, or that is on its way to another server.
+    /// Returns a connection to a node. A node that is not down gets some time to connect. For example, a node has
+    /// just registered, or is connecting to another server.
     ///
     /// # Errors
     /// If the node is down, or does not connect in time.
@@ -166,7 +166,8 @@ impl Handle {
         paths.until(look).await.unwrap_or(Err(NoPath::Late))
     }
 
-    /// Whether a text is the secret or an identity of the node; `None` if the node is not registered (yet).
+    /// Returns whether a text is the secret or an identity of the node, or `None` if the node is not registered
+    /// (yet).
     pub fn is_node(&self, node: &NodeId, proof: &str) -> Option<bool> {
         let root = self.store().snapshot();
         let row = root.node(node)?;
@@ -211,12 +212,13 @@ impl Scheduling<'_> {
         }
     }
 
-    /// Returns how many workers schedule, and which types of evaluations they take.
+    /// Returns the number of workers that schedule, and the types of evaluations that they process.
     pub fn workers(self) -> Workers {
         self.0.pool.settings()
     }
 
-    /// Sets how many workers schedule, and which types of evaluations they take, until the server ends.
+    /// Sets the number of workers that schedule, and the types of evaluations that they process, until the server
+    /// ends.
     pub fn set_workers(self, workers: Workers) {
         self.0.pool.set(workers);
     }

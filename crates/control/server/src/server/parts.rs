@@ -1,7 +1,8 @@
 //! The parts of a server that work for one leader term.
 //!
-//! A server that becomes leader creates new parts: their queues, deadlines and waits begin empty and are filled from the
-//! state. A follower has parts too, whose writes fail with [`ServerError::NotLeader`](crate::ServerError::NotLeader); it uses them to read.
+//! A server that becomes leader creates new parts: their queues, deadlines and waits begin empty and are filled from
+//! the state. A follower also has parts, whose writes fail with
+//! [`ServerError::NotLeader`](crate::ServerError::NotLeader); the follower uses them to read.
 
 use super::ServerConfig;
 use crate::acl::AclConfig;
@@ -92,7 +93,8 @@ impl Blueprint {
         }
     }
 
-    /// Creates the parts of a follower: its writes fail with [`ServerError::NotLeader`](crate::ServerError::NotLeader).
+    /// Creates the parts of a follower: its writes fail with
+    /// [`ServerError::NotLeader`](crate::ServerError::NotLeader).
     pub(crate) fn of_follower(&self) -> Arc<Parts> {
         self.parts(self.core.clone()).0
     }

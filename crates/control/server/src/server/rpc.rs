@@ -1,7 +1,7 @@
 //! The calls that clients make.
 //!
-//! Any server accepts a call. The leader carries out everything that changes the state or depends on its own memory;
-//! streams of data that every server has are served where the client is connected.
+//! Any server accepts a call. The leader executes every call that changes the state or depends on the leader's
+//! memory. The server to which a client is connected serves streams of data that every server has.
 
 use super::Handle;
 use super::parts::Parts;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Pause before a request is sent again after leadership moved.
+/// The pause before a request is sent again after leadership moved.
 const MOVED_PAUSE: Duration = Duration::from_millis(50);
 
 impl Handle {
@@ -114,7 +114,7 @@ impl Handle {
         })
     }
 
-    /// Serves a method that the leader carries out.
+    /// Serves a method that the leader executes.
     fn led<M, F, Fut>(&self, builder: RouterBuilder, work: F) -> RouterBuilder
     where
         M: Method,
@@ -133,7 +133,7 @@ impl Handle {
                         Place::There(leader) => leader.call::<M>(request.clone(), None).await,
                     };
                     match result {
-                        // Nothing was done, because leadership moved while the request was on its way.
+                        // Nothing was done, because leadership moved while the request was in transit.
                         Err(error) if is_moved(&error, origin) && runtime::now() < deadline => {
                             runtime::sleep(MOVED_PAUSE).await;
                         }
@@ -175,7 +175,7 @@ fn origin(context: &Context) -> Origin {
     if context.peer.is_member() { Origin::Server } else { Origin::Caller }
 }
 
-/// Whether a request failed because the called server does not lead any more. Nothing was done then.
+/// Whether a request failed because the called server no longer leads. In this case, nothing was done.
 fn is_moved(error: &RpcError, origin: Origin) -> bool {
     origin == Origin::Caller && error.code == Code::NotLeader
 }

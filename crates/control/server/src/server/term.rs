@@ -16,8 +16,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The work of a leader in one term. Each of its writes carries the term, so that a leader that was replaced unnoticed
-/// writes nothing. Nothing is carried over from an earlier term: each part reads the state.
+/// The work of a leader in one term. Each of its writes contains the term, so that a leader that was replaced
+/// unnoticed writes nothing. No data is kept from an earlier term: each part reads the state.
 #[derive(Debug)]
 pub(crate) struct LeaderTerm {
     term: Term,
@@ -27,7 +27,7 @@ pub(crate) struct LeaderTerm {
 }
 
 impl LeaderTerm {
-    /// Creates the parts of a term. They can be used at once; the background work begins with [`Self::run`].
+    /// Creates the parts of a term. They can be used immediately; the background work begins with [`Self::run`].
     pub(super) fn new(blueprint: &Blueprint, term: Term) -> Self {
         let (parts, planner) = blueprint.parts(blueprint.core.in_term(term));
         // The first request of the term may need a secret.
@@ -39,12 +39,12 @@ impl LeaderTerm {
         self.term
     }
 
-    /// Runs until `stop`, and returns when all work of the term has ended.
+    /// Performs the background work until `stop` is cancelled, and returns when all work of the term has ended.
     pub(super) async fn run(self, pool: Arc<WorkerPool>, gc: GcConfig, stop: CancellationToken) {
         let Self { parts, planner, cluster, term } = self;
         tracing::info!(term = term.number(), "the work of the leader begins");
         let settled = async {
-            // This server may not have applied yet the key that an earlier leader committed.
+            // The log may contain a key of an earlier leader that this server has not applied yet.
             parts.core.log.read_quorum().await?;
             parts.admin.settle_keys().await
         };

@@ -11,8 +11,8 @@ use std::sync::Arc;
 pub struct HostVolumeRequests(pub(crate) Arc<Parts>);
 
 impl HostVolumeRequests {
-    /// Creates a host volume on a node by its plugin, or updates an existing one; `namespace` applies to volumes that
-    /// name none.
+    /// Creates a host volume on a node by its plugin, or updates an existing one; `namespace` applies to a
+    /// specification without a namespace.
     ///
     /// # Errors
     /// With the problems of the specification, the reason why no node fits, or the plugin's error.
@@ -41,7 +41,8 @@ impl HostVolumeRequests {
     /// Deletes a host volume on its node, then removes its row. Returns the index.
     ///
     /// # Errors
-    /// If it does not exist, is in use or held, its node is unreachable (unless forced), or the plugin refuses.
+    /// If the volume does not exist, is in use or held, its node is unreachable (unless forced), or the plugin
+    /// refuses.
     pub async fn delete(
         self,
         namespace: &Namespace,

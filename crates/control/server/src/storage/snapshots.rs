@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct SnapshotRequests(pub(crate) Arc<Parts>);
 
 impl SnapshotRequests {
-    /// Creates snapshots of volumes; `namespace` is that of the volumes. An invalid entry is refused.
+    /// Creates snapshots of volumes; `namespace` is the namespace of the volumes. An invalid entry is refused.
     ///
     /// # Errors
     /// With the problems of each entry; the snapshots of the other entries have been created.
@@ -32,7 +32,7 @@ impl SnapshotRequests {
     /// Deletes a snapshot by its plugin; succeeds if the snapshot does not exist.
     ///
     /// # Errors
-    /// If the plugin is not known, does not support the call or refuses.
+    /// If the plugin does not exist, does not support the call or refuses.
     pub async fn delete(
         self,
         plugin: &PluginId,
@@ -42,7 +42,8 @@ impl SnapshotRequests {
         self.delete_as(Caller::unrestricted(), plugin, snapshot, secrets).await
     }
 
-    /// As [`SnapshotRequests::delete`], for a caller, who must have the right to write the volume of the snapshot.
+    /// Does the same as [`SnapshotRequests::delete`] for a caller, who must have the right to write the volume of the
+    /// snapshot.
     ///
     /// # Errors
     /// As [`SnapshotRequests::delete`].
@@ -64,7 +65,7 @@ impl SnapshotRequests {
     /// Returns a page of a plugin's snapshots, and the token of the next page.
     ///
     /// # Errors
-    /// If the plugin is not known or cannot list.
+    /// If the plugin does not exist or cannot list.
     pub async fn list(
         self,
         plugin: &PluginId,
@@ -75,7 +76,8 @@ impl SnapshotRequests {
         self.list_as(&Caller::unrestricted(), plugin, max_entries, starting_token, secrets).await
     }
 
-    /// As [`SnapshotRequests::list`], for a caller: snapshots of volumes that the caller may not list are omitted.
+    /// Does the same as [`SnapshotRequests::list`] for a caller: snapshots of volumes that the caller may not list
+    /// are omitted.
     ///
     /// # Errors
     /// As [`SnapshotRequests::list`].

@@ -22,8 +22,8 @@ impl VariableRequests {
         Ok(self.0.core.open_variable(row)?)
     }
 
-    /// Writes a variable. With `check_index`, only if the variable was last changed at that index (0: only if it is
-    /// new). `lock` is the lock operation that the write includes.
+    /// Writes a variable. With `check_index`, writes only if the variable was last changed at that index (0: only if
+    /// the variable is new). `lock` is the lock operation that the write includes.
     ///
     /// # Errors
     /// If path or items are invalid, or the change cannot be made durable.
@@ -37,8 +37,8 @@ impl VariableRequests {
         self.0.core.write_variable(key, items, check_index, lock).await
     }
 
-    /// Acquires the lock of a variable, and creates the variable if it does not exist. Without new items, the existing
-    /// ones stay.
+    /// Acquires the lock of a variable, and creates the variable if it does not exist. Without new items, the
+    /// existing items stay.
     ///
     /// # Errors
     /// If path, items or lock are invalid, or the change cannot be made durable.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub struct VolumeRequests(pub(crate) Arc<Parts>);
 
 impl VolumeRequests {
-    /// Registers volumes that already exist; `namespace` applies to volumes that name none.
+    /// Registers volumes that already exist; `namespace` applies to volumes without a namespace.
     ///
     /// # Errors
     /// With the problems of each volume.
@@ -30,8 +30,8 @@ impl VolumeRequests {
         self.register_as(Caller::unrestricted(), namespace, volumes).await
     }
 
-    /// As [`VolumeRequests::register`], for a caller: the caller must have the right to read the variables that secrets
-    /// come from.
+    /// Does the same as [`VolumeRequests::register`] for a caller, who must have the right to read the variables from
+    /// which secrets come.
     ///
     /// # Errors
     /// As [`VolumeRequests::register`].
@@ -58,8 +58,8 @@ impl VolumeRequests {
         self.create_as(Caller::unrestricted(), namespace, volumes).await
     }
 
-    /// As [`VolumeRequests::create`], for a caller: the caller must have the right to read the variables that secrets
-    /// come from, and to write the volumes that are cloned.
+    /// Does the same as [`VolumeRequests::create`] for a caller. The caller must have the right to read the variables
+    /// from which secrets come, and to write the cloned volumes.
     ///
     /// # Errors
     /// As [`VolumeRequests::create`].
@@ -77,17 +77,17 @@ impl VolumeRequests {
     /// Deregisters a volume without calling its plugin.
     ///
     /// # Errors
-    /// If it does not exist or is in use.
+    /// If the volume does not exist or is in use.
     pub async fn deregister(self, key: &VolumeKey, force: bool) -> Result<u64, ServerError> {
         let (this, key) = (self.0.volumes.clone(), key.clone());
         to_the_end(&self.0.volumes.reconciler.commands, async move { this.deregister(&key, force).await })
             .await
     }
 
-    /// Deletes a volume by its plugin, then removes its row. `secrets` override the volume's own.
+    /// Deletes a volume by its plugin, then removes its row. `secrets` override the volume's secrets.
     ///
     /// # Errors
-    /// If it does not exist, is in use, or the plugin refuses.
+    /// If the volume does not exist, is in use, or the plugin refuses.
     pub async fn delete(self, key: &VolumeKey, secrets: &Secrets) -> Result<u64, ServerError> {
         let (this, key, secrets) = (self.0.volumes.clone(), key.clone(), secrets.clone());
         to_the_end(&self.0.volumes.reconciler.commands, async move { this.delete(&key, &secrets).await })
@@ -97,17 +97,18 @@ impl VolumeRequests {
     /// Releases a volume's claims on a node whose allocations have ended.
     ///
     /// # Errors
-    /// If no claim can be detached, or an allocation still runs with the volume.
+    /// If the volume does not exist, the node has no record, a call to the node fails, or an allocation still runs
+    /// with the volume.
     pub async fn detach(self, key: &VolumeKey, node: &NodeId) -> Result<u64, ServerError> {
         let (this, key, node) = (self.0.volumes.clone(), key.clone(), node.clone());
         to_the_end(&self.0.volumes.reconciler.commands, async move { this.detach(&key, &node).await }).await
     }
 
-    /// Returns a page of a plugin's volumes, and the token of the next page. Volumes of namespaces that the caller may
-    /// not list are omitted.
+    /// Returns a page of a plugin's volumes, and the token of the next page. Volumes of namespaces that the caller
+    /// may not list are omitted.
     ///
     /// # Errors
-    /// If the plugin is not known or cannot list.
+    /// If the plugin does not exist or cannot list.
     pub async fn list_external(
         self,
         caller: &Caller,
@@ -118,25 +119,24 @@ impl VolumeRequests {
         self.0.volumes.list_external(caller, plugin, max_entries, starting_token).await
     }
 
-    /// Returns why a claim waits, if it does.
+    /// Returns the reason why a claim waits, if the claim waits.
     pub fn claim_wait(self, claim: &ClaimId) -> Option<caravan_volumes::wait::Wait> {
         self.0.claims.waits.get(claim)
     }
 
-    /// Returns why a claim waits, as the sentence that users read. A server that does not lead has the sentences of the
-    /// leader while somebody reads [`crate::Handle::reason_changes`].
+    /// Returns the sentence that explains to users why a claim waits. A server that does not lead has the sentences
+    /// of the leader while a subscriber reads [`crate::Handle::reason_changes`].
     pub fn wait_sentence(self, claim: &ClaimId) -> Option<String> {
         let own = self.0.claims.waits.get(claim).map(|wait| wait.to_string());
         own.or_else(|| self.0.mirror.sentence(claim))
     }
 
-    /// Explains the state of a volume and each of its claims; `None` if there is neither such a volume nor a claim on
-    /// it.
+    /// Explains the state of a volume and each of its claims; `None` if neither the volume nor a claim on it exists.
     pub fn explain(self, key: &VolumeKey) -> Option<VolumeExplain> {
         explain::explain(&self.0.volumes.reconciler, &self.0.usage, key)
     }
 
-    /// Returns the servers' calls to a plugin that are in progress, with the volumes that they are about.
+    /// Returns the servers' calls to a plugin that are in progress, with their volumes.
     pub fn calls_of(self, plugin: &PluginId) -> Vec<(Option<VolumeKey>, CallInFlight)> {
         self.0.volumes.reconciler.controllers.calls.of_plugin(plugin)
     }
@@ -146,7 +146,7 @@ impl VolumeRequests {
         self.0.volumes.reconciler.controllers.calls.lanes(plugin)
     }
 
-    /// Returns how full a volume is, as reported by the nodes that use it.
+    /// Returns the used capacity of a volume, as reported by the nodes that use the volume.
     pub fn usage(self, root: &Root, key: &VolumeKey) -> BTreeMap<NodeId, VolumeUsage> {
         self.0.usage.of(root, key)
     }

@@ -1,4 +1,4 @@
-//! Calls to plugins: those in progress, their durations, and the limit of concurrent calls to one plugin.
+//! Calls to plugins: the calls in progress, their durations, and the limit of concurrent calls to one plugin.
 //!
 //! This data is not durable. It feeds `volume explain`, the metrics and the lanes.
 
@@ -46,8 +46,8 @@ impl Lane {
         }
     }
 
-    /// Returns the lane that the call acquires itself. Attach and detach acquire theirs before the intent is written,
-    /// and queries need none.
+    /// Returns the lane whose permit the call acquires itself. Attach and detach acquire their permits before the
+    /// intent is written, and queries need none.
     pub(super) fn of(operation: &ControllerOperation) -> Option<Self> {
         use ControllerOperation as Op;
         match operation {
@@ -85,7 +85,7 @@ struct Permits {
     waiting: Arc<AtomicUsize>,
 }
 
-/// Counts a call that waits, until dropped.
+/// A guard that counts a waiting call until dropped.
 struct Waiting(Arc<AtomicUsize>);
 
 impl Waiting {
@@ -106,7 +106,7 @@ impl Drop for Waiting {
 pub struct CallFigures {
     /// Durations of the completed calls.
     pub times: Aggregate,
-    /// Duration of the latest call.
+    /// Durations of the latest calls.
     pub recent: Recent,
     /// Number of failed calls.
     pub errors: u64,
@@ -136,7 +136,7 @@ struct Book {
 pub(crate) struct Calls {
     book: Arc<Mutex<Book>>,
     width: usize,
-    /// The volumes whose calls begin and end.
+    /// The channel that reports the volumes whose calls begin and end.
     volumes: broadcast::Sender<VolumeKey>,
 }
 
@@ -154,19 +154,19 @@ impl Calls {
         Self { book: Arc::default(), width: width.max(1), volumes: broadcast::Sender::new(LAG) }
     }
 
-    /// Returns where the volumes are reported whose calls begin and end.
+    /// Returns the channel that reports the volumes whose calls begin and end.
     pub(super) fn reports(&self) -> broadcast::Sender<VolumeKey> {
         self.volumes.clone()
     }
 
     fn report(&self, volume: &Option<VolumeKey>) {
         if let Some(volume) = volume.as_ref().filter(|_| self.volumes.receiver_count() > 0) {
-            // The last receiver may have gone away.
+            // The last receiver may have been dropped.
             let _ = self.volumes.send(volume.clone());
         }
     }
 
-    /// Each lock holder makes one complete change, so a panic leaves the data consistent.
+    /// Locks the book. Each holder performs one complete change, so a panic leaves the data consistent.
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock()
     }
@@ -236,7 +236,7 @@ impl Calls {
         of_volume.map(|r| CallInFlight { running_for: running_for(r), ..r.call.clone() }).collect()
     }
 
-    /// Returns the calls in progress of a plugin with the volumes that they are about, oldest first.
+    /// Returns the calls in progress of a plugin with their volumes, oldest first.
     pub(crate) fn of_plugin(&self, plugin: &PluginId) -> Vec<(Option<VolumeKey>, CallInFlight)> {
         let book = self.book();
         let of_plugin = book.running.values().filter(|running| running.plugin == *plugin);

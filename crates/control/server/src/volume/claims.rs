@@ -15,7 +15,7 @@ use caravan_types::ser::Secrets;
 use caravan_types::volume::{Claim, ClaimId, ClaimPhase, Volume};
 use futures::Stream;
 
-/// Serves clients' requests about claims.
+/// The service for the clients' requests about claims.
 #[derive(Clone, Debug)]
 pub(crate) struct Claims {
     pub(crate) core: Core,
@@ -23,8 +23,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Returns the progress of a claim until it is attached or has failed for good. Each change of the wait reason is
-    /// sent.
+    /// Returns the progress of a claim until the claim is attached or denied. Sends each change of the wait reason.
     pub(crate) fn claim(
         &self,
         request: messages::ClaimVolume,
@@ -36,10 +35,11 @@ impl Claims {
         })
     }
 
-    /// Records the proofs that a client reports. A report about a claim that is over has no effect, and is no error.
+    /// Records the proofs that a client reports. A report about a claim that has ended has no effect, and is no
+    /// error.
     pub(crate) async fn report(&self, report: messages::ClaimReport) -> Result<Done, ServerError> {
         let (mut done, mut is_proved) = (None, false);
-        // A report may prove several steps at once, and a step that lost a race with the reconciler is retried.
+        // A report may prove several steps together, and a step that lost a race with the reconciler is retried.
         for _ in 0..16 {
             let root = self.core.snapshot();
             let Some(change) = self.effect(&root, &report) else {
@@ -100,7 +100,7 @@ impl Progress {
             let waits = self.claims.waits.changed();
             let mut progress = self.look(&id);
             if matches!(progress, ClaimProgress::Denied { .. }) {
-                // The node gives up after a denial, so it must not come from an old state.
+                // The node gives up after a denial, so the denial must not come from an old state.
                 core.prove_newest().await.ok()?;
                 progress = self.look(&id);
             }

@@ -1,4 +1,4 @@
-//! Calls to a plugin's controller, on any node that runs a healthy one.
+//! Calls to a plugin's controller, on any node that runs a healthy controller.
 
 use crate::cluster::NodePaths;
 use crate::runtime;
@@ -24,7 +24,7 @@ pub enum CallError {
     /// The call was not made: a secret is missing.
     #[error(transparent)]
     Secret(#[from] MissingSecret),
-    /// The answer belongs to another call, so nothing is known of the effect of this one.
+    /// The answer belongs to another call, so the effect of this call is unknown.
     #[error("{call}: the controller answered something else than was asked")]
     OtherAnswer { call: &'static str },
     /// No node runs a healthy controller of the plugin.
@@ -62,33 +62,33 @@ pub enum CallError {
     },
 }
 
-/// How a call failed, and so what is known of its effect.
+/// The kind of a call's failure, which decides whether the call may have had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallFailure {
-    /// The call was certainly not carried out; the same call may succeed later.
+    /// The call was certainly not executed; the same call may succeed later.
     NotMade,
-    /// The plugin refused for good: the same call does not succeed later by itself.
+    /// The plugin refused permanently: the same call does not succeed later by itself.
     Refused(Refused),
     /// The plugin reported a failure that proves nothing about the call's effect.
     Failed,
-    /// No answer arrived, or none to this call: it may have been carried out.
+    /// No answer to this call arrived: the call may have been executed.
     Unknown,
 }
 
-/// Why a plugin refused a call (CSI specification, errors of ControllerPublishVolume).
+/// The reason that a plugin refused a call (CSI specification, errors of ControllerPublishVolume).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The plugin does not know the volume.
+    /// The plugin has no such volume or node.
     Missing,
-    /// The volume is in use, or exists in another way. The call may have had an effect earlier: the volume may be
-    /// attached in another way.
+    /// The volume is in use, or exists with other properties. An earlier call may have had an effect: the volume may
+    /// be attached with other properties.
     Conflict,
     /// The arguments or the caller's rights are wrong.
     Invalid,
 }
 
 impl CallFailure {
-    /// Returns what the code of a failed call proves.
+    /// Returns the kind of failure that the code of a failed call proves.
     fn of_code(code: Code) -> Self {
         match code {
             Code::NoPath | Code::Retryable => Self::NotMade,
@@ -96,19 +96,19 @@ impl CallFailure {
             Code::Conflict => Self::Refused(Refused::Conflict),
             Code::Invalid | Code::Permission => Self::Refused(Refused::Invalid),
             Code::Unavailable | Code::Cancelled | Code::Deadline => Self::Unknown,
-            // `Internal`, and whatever code a later version may add.
+            // `Internal`, and codes that a later version may add.
             _ => Self::Failed,
         }
     }
 }
 
 impl CallError {
-    /// Returns what is known of the call's effect.
+    /// Returns the kind of the failure.
     pub(crate) fn failure(&self) -> CallFailure {
         match self {
             Self::Secret(_) | Self::NoController { .. } | Self::NotReached { .. } => CallFailure::NotMade,
             Self::OtherAnswer { .. } => CallFailure::Unknown,
-            // A plugin that is still busy answers both calls so.
+            // A plugin that is still busy fails both calls in this way.
             Self::NotRepaired { refused, again } if refused.is_unknown() && again.is_unknown() => {
                 CallFailure::Unknown
             }
@@ -117,22 +117,22 @@ impl CallError {
         }
     }
 
-    /// Whether the plugin refused for good.
+    /// Whether the plugin refused permanently.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self.failure(), CallFailure::Refused(_))
     }
 
-    /// Whether the plugin does not know the volume.
+    /// Whether the plugin has no such volume or node.
     pub(crate) fn is_missing(&self) -> bool {
         self.failure() == CallFailure::Refused(Refused::Missing)
     }
 
-    /// Whether the plugin refused because of what is going on with the volume.
+    /// Whether the plugin refused because the volume is in use or has other properties.
     pub(crate) fn is_conflict(&self) -> bool {
         self.failure() == CallFailure::Refused(Refused::Conflict)
     }
 
-    /// Whether the call may have been carried out although nothing refused it.
+    /// Whether the outcome is unknown: the call may have been executed.
     pub(crate) fn is_unknown(&self) -> bool {
         self.failure() == CallFailure::Unknown
     }
@@ -148,7 +148,7 @@ impl CallError {
         }
     }
 
-    /// Whether the call certainly had no effect.
+    /// Returns whether the call certainly had no effect.
     pub(crate) fn proves_no_effect(&self) -> bool {
         match self.failure() {
             CallFailure::NotMade | CallFailure::Refused(Refused::Missing | Refused::Invalid) => true,
@@ -157,18 +157,18 @@ impl CallError {
     }
 }
 
-/// Makes controller calls; cheap to clone.
+/// A handle for controller calls; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Controllers {
     pub(crate) nodes: NodePaths,
-    /// Cancelled when the server must stop: calls end, with unknown outcome.
+    /// The token that is cancelled when the server must stop: calls then end, with unknown outcome.
     pub(crate) cut: CancellationToken,
     /// The calls in progress, and their limits.
     pub(crate) calls: Calls,
     /// The volume and allocation of the calls, for `volume explain`.
     about: Option<(VolumeKey, AllocId)>,
-    /// The node of a call whose outcome is unknown, by plugin and subject. The next call goes to the same node, because
-    /// that client delays it until the previous one has ended.
+    /// The node of a call whose outcome is unknown, by plugin and subject. The next call is made to the same node,
+    /// because that client delays the call until the previous call has ended.
     unclear: Arc<Mutex<HashMap<(PluginId, String), NodeId>>>,
 }
 
@@ -199,7 +199,7 @@ impl Controllers {
         Self { about: Some((volume.clone(), alloc.cloned().unwrap_or_default())), ..self.clone() }
     }
 
-    /// Whether some healthy controller of the plugin can be called now.
+    /// Returns whether some healthy controller of the plugin can be called now.
     pub(crate) fn reach(&self, root: &Root, plugin: &PluginId) -> bool {
         candidates(root, plugin).iter().any(|node| self.nodes.get(node.as_str()).is_ok())
     }
@@ -240,7 +240,7 @@ impl Controllers {
     ) {
         let Some(subject) = subject else { return };
         match result {
-            // The call was not made, so the outcome of an earlier one is still unknown.
+            // The call was not made, so the outcome of an earlier call is still unknown.
             Err(error) if error.code == Code::NoPath => {}
             Err(error) if CallFailure::of_code(error.code) == CallFailure::Unknown => {
                 self.unclear().insert(subject.clone(), node.clone());
@@ -251,7 +251,7 @@ impl Controllers {
         }
     }
 
-    /// Makes one call; tries the next controller only if the previous one was not reached.
+    /// Makes one call; tries the next controller only if the previous controller was not reached.
     pub(crate) async fn call(
         &self,
         root: &Root,
@@ -271,7 +271,7 @@ impl Controllers {
         if nodes.is_empty() {
             return Err(CallError::NoController { plugin: plugin.clone() });
         }
-        // Without a permit: calls that wait for a connection do not delay those of other nodes.
+        // Wait without a permit, so that a call that waits for a connection does not delay calls to other nodes.
         self.wait_for(&nodes).await;
         let _permit = match Lane::of(&operation) {
             Some(lane) => self.calls.permit(plugin, lane).await,

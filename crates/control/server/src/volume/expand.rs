@@ -1,9 +1,9 @@
 //! Expansion of volumes.
 //!
-//! [`wanted`] decides which expansion an update requests (rules and texts: docs/reference/storage.md, section 5.3). It
-//! is recorded first, with the phase *expanding*. Then a controller of the plugin expands the volume. If the plugin
-//! requires it, every node then expands its mounts, now or later. Each part is resumed after a crash, and the volume
-//! stays usable meanwhile.
+//! [`changed`] decides which expansion an update requests (rules and texts: docs/reference/storage.md, section 5.3).
+//! The request is recorded first, with the phase *expanding*. Then a controller of the plugin expands the volume. If
+//! the plugin requires it, every node then expands its mounts, now or later. Each part is resumed after a crash, and
+//! the volume stays usable meanwhile.
 
 use super::fault::{UpdateFault, VolumeFault};
 use super::lifecycle::{postpone, settle, waits, write};
@@ -23,13 +23,13 @@ use caravan_volumes::reconcile::{owes_growth, unused};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The CSI call that a node makes.
+/// The CSI call by which a node expands a volume.
 const NODE_CALL: &str = "NodeExpandVolume";
 /// Timeout of an expansion on a node, the plugin's own deadline included.
 const NODE_DEADLINE: Duration = Duration::from_secs(150);
 
-/// Returns the row with another capacity, if the specification requests one; in phase expanding if the plugin must be
-/// called. A smaller request cancels an expansion that has not succeeded. Pure.
+/// Returns the row with the requested capacity, or `None` if the specification requests no change. The row is in
+/// phase expanding if the plugin must be called. A smaller request cancels an expansion that has not succeeded. Pure.
 pub(super) fn changed(current: &Volume, body: &VolumeRequestBody) -> Result<Option<Volume>, UpdateFault> {
     let (min, max) = (body.requested_capacity_min, body.requested_capacity_max);
     let have = current.capacity;
@@ -63,8 +63,8 @@ pub(super) fn supported(plugin: &Plugin) -> Result<(), VolumeFault> {
     }
 }
 
-/// Calls a controller to expand a volume in phase expanding, and records the outcome. `index` is the row's; `before` is
-/// the row before a command requested the expansion, if this is the command's own attempt.
+/// Calls a controller to expand a volume in phase expanding, and records the outcome. `index` is the row's; `before`
+/// is the row before a command requested the expansion, if this is the command's own attempt.
 pub(super) async fn controller(
     reconciler: &Reconciler,
     volume: &Volume,
@@ -118,7 +118,7 @@ pub(super) async fn controller(
         write(core, waits, index).await?;
         return Err(VolumeFault::ExpandWhenUnused { error, volume: volume.id.clone() }.into());
     }
-    // Certainly nothing was done: the wish is taken back, and the user hears why.
+    // The plugin certainly did nothing: cancel the request, and report the reason to the user.
     if let Some(before) =
         before.filter(|b| error.is_refused() && !error.is_conflict() && b.phase == VolumePhase::Ready)
     {
@@ -132,7 +132,8 @@ pub(super) async fn controller(
     Err(VolumeFault::ExpandRetried { error, volume: volume.id.clone() }.into())
 }
 
-/// Asks every reachable node that owes the expansion to expand its mounts, once. The reconciler does the rest.
+/// Asks every reachable node with a pending expansion to expand its mounts, once. The reconciler makes all later
+/// attempts.
 pub(super) async fn nodes(reconciler: &Reconciler, key: &VolumeKey) -> Result<(), ServerError> {
     let root = reconciler.core.snapshot();
     let Some(volume) = root.volume(key) else { return Ok(()) };

@@ -82,7 +82,7 @@ fn of_claim(reconciler: &Reconciler, root: &Root, claim: &Claim) -> ClaimExplain
                 _ => claim.next_try.min(now),
             };
             let mut waits = match action {
-                // A step that needs no wait is executed at once, unless another caller holds the volume.
+                // A step that needs no wait is executed immediately, unless another caller holds the volume.
                 Action::Nothing => String::new(),
                 action => {
                     let wait = action.wait().cloned().or_else(|| reconciler.waits.get(&claim.id));

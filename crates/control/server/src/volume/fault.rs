@@ -143,10 +143,10 @@ pub enum VolumeFault {
     ClaimChanges(AllocId),
     #[error("the claim of allocation {alloc} is not on node {node}")]
     ClaimElsewhere { alloc: AllocId, node: NodeId },
-    /// An update by a creation.
+    /// The refusal of an update by a request to create the volume.
     #[error(transparent)]
     Update(UpdateFault),
-    /// An update by a registration.
+    /// The refusal of an update by a request to register the volume.
     #[error("unable to update volume: {0}")]
     Reregister(#[source] UpdateFault),
     #[error("volume {origin} cannot be cloned: it is of plugin \"{actual}\", not of \"{expected}\"")]

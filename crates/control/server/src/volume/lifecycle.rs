@@ -110,7 +110,7 @@ pub(super) async fn create(
             }
         }
         Err(error) if error.is_refused() && first => {
-            // Nothing was made: the intent is taken back, and the user hears why.
+            // The plugin created nothing: cancel the intent, and report the reason to the user.
             core.commit(Change::VolumeDelete { key: volume.key(), force: true }).await?;
             Err(VolumeFault::Create(error).into())
         }
@@ -159,14 +159,14 @@ pub(super) async fn delete(
     };
     let (mut made, mut index) = (volume.clone(), index);
     if made.external_id.is_empty() {
-        // The outcome of its creation is not known: call CreateVolume again, to learn the id to delete.
+        // The outcome of the volume's creation is unknown: call CreateVolume again to receive the id to delete.
         made = match make(reconciler, volume, &secrets).await {
             Ok(made) => made,
             Err(error) if error.is_refused() => return remove_row(core, volume).await,
             Err(error) => return in_doubt(core, volume, index, error).await,
         };
-        // Plugins identify volumes by name, across namespaces, so the plugin's volume may belong to another row. It is
-        // deleted only after the record names it as this row's.
+        // Plugins identify volumes by name, across namespaces, so the plugin's volume may belong to another row. The
+        // volume is deleted only after the record names it as this row's.
         index = match write(core, made.clone(), index).await {
             Ok(Some(index)) => index,
             // Another writer changed the row: read the new intent.
@@ -191,7 +191,7 @@ pub(super) async fn delete(
     match answer {
         Ok(()) => remove_row(core, volume).await,
         Err(error) if error.is_missing() => remove_row(core, volume).await,
-        // Only a refusal proves that an earlier try has not destroyed it.
+        // Only a refusal proves that an earlier try has not deleted the volume.
         Err(error) if error.is_unknown() || (before.is_none() && !error.is_refused()) => {
             in_doubt(core, volume, index, error).await
         }
@@ -233,8 +233,8 @@ pub(super) fn settle(volume: &mut Volume) {
     volume.expand_offline = false;
 }
 
-/// Handles missing secrets: the call is not made, which is no failure and does not count. A write of the variable wakes
-/// the reconciler.
+/// Handles missing secrets: the call is not made, which is no failure and does not count as a try. A write of the
+/// variable wakes the reconciler.
 pub(super) async fn waits(
     core: &Core,
     volume: &Volume,

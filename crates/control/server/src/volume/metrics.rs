@@ -1,4 +1,4 @@
-//! Metrics of volumes: claims by phase, waits and their ages, calls, fill.
+//! Metrics of volumes: claims by phase, waits and their ages, calls, used capacity.
 
 use super::calls::CallFigures;
 use super::reconciler::Reconciler;
@@ -16,15 +16,15 @@ pub struct VolumeFigures {
     pub volumes: BTreeMap<&'static str, usize>,
     /// Number of live claims by the name of their phase; every phase is present.
     pub claims: BTreeMap<&'static str, usize>,
-    /// Number of claims that are neither mounted nor gone.
+    /// Number of claims that need another step: not mounted yet, being released, or with a pending expansion.
     pub backlog: usize,
-    /// Claims that wait, by the code of their reason; every code is there.
+    /// Number of waiting claims by the code of their reason; every code is present.
     pub waits: BTreeMap<&'static str, usize>,
-    /// How long the oldest of the backlog has been in its phase.
+    /// The time for which the oldest claim of the backlog has been in its phase.
     pub oldest_wait: Nanos,
     /// Statistics of calls, by plugin and name.
     pub calls: BTreeMap<(PluginId, &'static str), CallFigures>,
-    /// Fill, by volume and node.
+    /// The used capacity, by volume and node.
     pub usage: Vec<(VolumeKey, NodeId, VolumeUsage)>,
 }
 

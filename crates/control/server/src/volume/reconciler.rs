@@ -1,8 +1,9 @@
 //! The volume reconciler: executes claims and intents as controller calls, and writes the intent first.
 //!
-//! `caravan-volumes` decides; this module executes. Changes of volumes, claims, plugins and nodes wake it, as do
-//! clients that connect, commands that release a volume, and the times that the decisions name. Volumes proceed in
-//! parallel, and the calls of one volume one after the other. Attach and detach have a separate limit for each plugin.
+//! `caravan-volumes` decides; this module executes. Changes of volumes, claims, plugins and nodes wake the
+//! reconciler. The reconciler also wakes when a client connects, when a command releases a volume, and at the times
+//! that the decisions name. Volumes proceed in parallel, and the calls of one volume one after the other. Attach and
+//! detach have a separate limit for each plugin.
 
 mod clock;
 mod detach;
@@ -33,10 +34,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long shutdown waits for calls in progress. Interrupted calls are resumed after the restart.
+/// Timeout of the shutdown's wait for calls in progress. Interrupted calls are resumed after the restart.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Shared by the service, its running steps and the commands.
+/// The state that the service, its running steps and the commands share.
 #[derive(Clone, Debug)]
 pub(crate) struct Reconciler {
     pub(crate) core: Core,
@@ -53,9 +54,9 @@ pub(crate) struct Reconciler {
 /// The result of checking a volume.
 #[derive(Debug, Default)]
 struct Looked {
-    /// When to check again.
+    /// The time of the next check.
     again: Option<BootInstant>,
-    /// A step was executed: check again at once.
+    /// Whether a step was executed, so that another check must follow immediately.
     progressed: bool,
 }
 
@@ -69,7 +70,7 @@ impl Reconciler {
     pub(crate) fn new(core: Core, controllers: Controllers, lease: Lease) -> Self {
         Self {
             core,
-            // Pages that show reasons show calls beside them.
+            // Pages that show reasons also show calls.
             waits: Waits::new(controllers.calls.reports()),
             controllers,
             owners: Owners::default(),
@@ -86,7 +87,7 @@ impl Reconciler {
         let mut connections = self.controllers.nodes.changes();
         let (finished, mut done) = mpsc::unbounded_channel::<(VolumeKey, Option<BootInstant>)>();
         let mut dirty = all_volumes(&self.core.snapshot());
-        // When to check again; `NOW` stands for: as soon as the current check ends.
+        // The times of the next checks; `NOW` means as soon as the current check ends.
         let mut timers: BTreeMap<VolumeKey, BootInstant> = BTreeMap::new();
         let tasks = TaskTracker::new();
         loop {
@@ -136,7 +137,7 @@ impl Reconciler {
                             dirty.extend(waiting().filter(|key| root.volume(key).is_none()));
                         }
                         if set.changes.iter().any(|c| matches!(c, Changed::ClaimRemoved(_))) {
-                            // Another volume on its storage may wait for it.
+                            // Another volume with the same storage may wait for the removed claim.
                             dirty.extend(waiting());
                         }
                     }
@@ -275,7 +276,7 @@ impl Reconciler {
     /// Calls a function with all facts on which the decision about a claim depends.
     pub(crate) fn with_facts<T>(&self, root: &Root, claim: &Claim, ask: impl FnOnce(&Facts<'_>) -> T) -> T {
         let own = root.claims_of(&claim.id.volume);
-        // Attachments belong to the storage, whichever volume stands for it.
+        // Attachments belong to the storage, independent of the volume that stands for it.
         let on_storage = root.claims_on(&claim.plugin_id, &claim.external_volume_id);
         let beside = own.chain(on_storage.filter(|c| c.id.volume != claim.id.volume));
         let others: Vec<Arc<Claim>> = beside.filter(|c| c.id != claim.id).cloned().collect();
@@ -298,7 +299,7 @@ impl Reconciler {
         })
     }
 
-    /// Counts a fence from the time that an earlier leader wrote down, if that fault is planted.
+    /// Counts a fence from the time that an earlier leader recorded, if that fault is planted.
     #[cfg(feature = "simulation")]
     fn by_wall_clock(&self, claim: &Claim, seen: reconcile::Seen) -> reconcile::Seen {
         use caravan_types::Nanos;
@@ -331,7 +332,7 @@ impl Reconciler {
     }
 }
 
-/// Stands for a time that is due.
+/// A time that is always due.
 const NOW: BootInstant = BootInstant::from_nanos(0);
 
 fn all_volumes(root: &Root) -> BTreeSet<VolumeKey> {
@@ -346,7 +347,7 @@ fn unsettled_volumes(root: &Root) -> BTreeSet<VolumeKey> {
     with_claims.chain(unfinished).collect()
 }
 
-/// Whether a claim still needs a step, by the servers or by a client.
+/// Returns whether a claim still needs a step, by the servers or by a client.
 fn on_its_way(root: &Root, claim: &Claim) -> bool {
     match claim.phase {
         ClaimPhase::Gone => false,
@@ -389,7 +390,7 @@ fn concerned(root: &Root, changes: &[Changed], dirty: &mut BTreeSet<VolumeKey>) 
     }
 }
 
-/// Whether a variable contains the secrets.
+/// Returns whether one of the references names the variable.
 fn refers(namespace: &Namespace, references: &BTreeMap<String, String>, key: &VariableKey) -> bool {
     !references.is_empty() && variables(namespace, references).any(|named| named == *key)
 }

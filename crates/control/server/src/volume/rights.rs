@@ -1,9 +1,9 @@
-//! The rights of a caller beyond the volume of its request: to the variables that contain the volume's secrets, and to
-//! the volume that is cloned.
+//! The rights of a caller beyond the volume of its request: rights to the variables with the volume's secrets, and to
+//! the cloned volume.
 //!
-//! A plugin identifies the volumes of all namespaces by its own ids, and any caller who may list volumes knows these
-//! ids. An id alone therefore gives no right: a copy of a volume, or a snapshot of one, belongs to the namespace of
-//! that volume.
+//! A plugin identifies the volumes of all namespaces by its own ids, and any caller who may list volumes sees these
+//! ids. An id alone therefore gives no right: a copy or a snapshot of a volume belongs to the namespace of that
+//! volume.
 
 use crate::acl::{Caller, NsCap, VarCap};
 use crate::error::{Denial, ServerError};
@@ -39,8 +39,8 @@ pub(super) fn owners(root: &Root, plugin: &PluginId, external_id: &str) -> BTree
     rows.map(|row| row.namespace.clone()).collect()
 }
 
-/// Whether a caller has a capability for the volume with an external id: in the namespace of that volume, or as
-/// management if no such volume is registered.
+/// Returns whether a caller has one of the capabilities in all namespaces that registered a volume. If no namespace
+/// registered the volume, only management may use it.
 pub(super) fn may_with(caller: &Caller, owners: &BTreeSet<Namespace>, caps: &[NsCap]) -> bool {
     let mut all = owners.iter();
     caller.is_management()

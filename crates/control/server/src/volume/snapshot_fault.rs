@@ -12,7 +12,7 @@ use caravan_volumes::wait::MissingSecret;
 pub enum SnapshotFault {
     #[error("missing snapshot definition")]
     NoDefinition,
-    /// Requests of which the others may have succeeded.
+    /// The failures of some of several requests; the others may have succeeded.
     #[error("{}", joined(&.0.iter().map(ToString::to_string).collect::<Vec<_>>()))]
     Several(Vec<ServerError>),
     /// A failure that clients expect as a list with one entry.

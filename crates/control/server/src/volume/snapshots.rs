@@ -27,7 +27,7 @@ enum Source {
     Unknown,
 }
 
-/// Whether some controller of the plugin has a capability; `None` if the plugin is not known.
+/// Returns whether some controller of the plugin has a capability; `None` if the plugin does not exist.
 fn can(root: &Root, plugin: &PluginId, what: impl Fn(&CsiControllerInfo) -> bool) -> Option<bool> {
     let row = root.plugin(plugin)?;
     Some(row.controllers.values().filter_map(|c| c.controller_info).any(|info| what(&info)))
@@ -138,7 +138,7 @@ impl Volumes {
         }
     }
 
-    /// Finds the source volume of a snapshot by asking the plugin for the snapshot.
+    /// Finds the source volume of a snapshot in the plugin's list of snapshots.
     async fn source_of(&self, plugin: &PluginId, snapshot: &str, secrets: &Secrets) -> Source {
         let root = self.core.snapshot();
         if can(&root, plugin, |info| info.supports_list_snapshots) != Some(true) {
@@ -189,7 +189,7 @@ impl Volumes {
         if !caller.is_management() {
             match self.source_of(plugin, snapshot, &secrets).await {
                 Source::Volume(owners) if rights::may_with(caller, &owners, &[NsCap::CsiWriteVolume]) => {}
-                // The snapshot is deleted.
+                // The snapshot does not exist, as requested.
                 Source::NoSnapshot => return Ok(()),
                 _ => return Err(rights::not_own_snapshot(snapshot)),
             }
@@ -199,13 +199,13 @@ impl Volumes {
         match self.reconciler.controllers.call(&root, plugin, call).await {
             Ok(ControllerAnswer::Done) => Ok(()),
             Ok(_) => refused(failed(CallError::OtherAnswer { call: "DeleteSnapshot" })),
-            // The row is as requested; which command stored it does not matter.
+            // The snapshot does not exist, as requested. An earlier command may have deleted it.
             Err(error) if error.is_missing() => Ok(()),
             Err(error) => refused(failed(error)),
         }
     }
 
-    /// Returns a page of the plugin's snapshots, without those of volumes that the caller may not list.
+    /// Returns a page of the plugin's snapshots, without the snapshots of volumes that the caller may not list.
     pub(crate) async fn list_snapshots(
         &self,
         caller: &Caller,

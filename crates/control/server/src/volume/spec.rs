@@ -73,13 +73,13 @@ pub(super) fn validate(body: &VolumeRequestBody, create: bool) -> Result<(), Vol
     if problems.is_empty() { Ok(()) } else { Err(VolumeFault::Invalid(problems)) }
 }
 
-/// Returns mount options that ask for something. A client that writes back what it read sends empty ones, because the
-/// view of a volume always contains them.
+/// Returns the mount options unless they are empty. A client that sends back the volume that it read sends empty
+/// options, because the view of a volume always contains options.
 fn options(options: Option<&MountOptions>) -> Option<&MountOptions> {
     options.filter(|options| !options.is_empty())
 }
 
-/// Returns the row of a new volume; `secrets` are those of the specification.
+/// Returns the row of a new volume; `secrets` are the secrets of the specification.
 pub(super) fn fresh(
     body: &VolumeRequestBody,
     secrets: SealedSecrets,
@@ -129,7 +129,7 @@ pub(super) fn fresh(
     }
 }
 
-/// Returns the row after an update by a specification, or the reason of the refusal. `secrets` are those of the
+/// Returns the row after an update by a specification, or the reason of the refusal. `secrets` are the secrets of the
 /// specification.
 pub(super) fn merge(
     current: &Volume,
@@ -192,8 +192,8 @@ pub(super) fn merge(
     Ok(merged)
 }
 
-/// Returns the external id of the volume to clone, where the user named it by its Caravan id; empty where the name is
-/// passed on unchanged.
+/// Returns the external id of the volume to clone, if the user named the volume by its Caravan id. Otherwise returns
+/// an empty text, and the name is passed on unchanged.
 ///
 /// Nomad passes every name on, so a name that is the external id of a registered volume means that volume.
 pub(super) fn clone_source(root: &Root, volume: &Volume) -> Result<String, VolumeFault> {

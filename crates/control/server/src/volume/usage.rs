@@ -1,5 +1,5 @@
-//! How full volumes are, as reported by nodes. Kept in memory only: the next report of a node replaces the previous
-//! one.
+//! The used capacity of volumes, as reported by nodes. It is kept in memory only, because the next report of a node
+//! replaces the previous one.
 
 use caravan_state::Root;
 use caravan_types::volume::{Claim, VolumeUsage};
@@ -15,7 +15,7 @@ type ByNode = HashMap<NodeId, HashMap<VolumeKey, VolumeUsage>>;
 pub(crate) struct UsageBook(Arc<Mutex<ByNode>>);
 
 impl UsageBook {
-    /// Each lock holder makes one complete change, so a panic leaves the data consistent.
+    /// Locks the reports. Each holder performs one complete change, so a panic leaves the data consistent.
     fn lock(&self) -> MutexGuard<'_, ByNode> {
         self.0.lock()
     }
@@ -37,7 +37,7 @@ impl UsageBook {
         root.claims_of(volume).filter_map(reported).collect()
     }
 
-    /// Returns all reports, in no order.
+    /// Returns all reports, in no particular order.
     pub(crate) fn all(&self, root: &Root) -> Vec<(VolumeKey, NodeId, VolumeUsage)> {
         let book = self.lock();
         let mut found = Vec::new();
@@ -52,7 +52,7 @@ impl UsageBook {
     }
 }
 
-/// A report about an earlier mount does not apply to the current one.
+/// Returns whether a report applies to the claim. A report about an earlier mount does not.
 fn counts(claim: &Claim, usage: &VolumeUsage) -> bool {
     claim.phase.may_be_on_node() && usage.sampled_at >= claim.create_time
 }

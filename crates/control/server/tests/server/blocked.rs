@@ -1,4 +1,4 @@
-//! Evaluations that wait, and what wakes them.
+//! Evaluations that wait, and the changes that unblock them.
 
 use crate::make;
 use crate::plugin::Plugin;
@@ -136,7 +136,7 @@ async fn a_stopped_job_waits_for_nothing() {
     until("nothing waits", || (cluster.handle.scheduling().depth().blocked == 0).then_some(())).await;
 }
 
-/// Every wake races with the worker that has just put the evaluation back: none may be lost.
+/// Each unblocking races with the worker that has just blocked the evaluation again: none may be lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_wake_is_lost_while_the_evaluation_is_being_put_back() {
     let cluster = Setup::memory().start().await;

@@ -1,4 +1,4 @@
-//! The life of a claim, observed by the client, the plugin and the waiting allocations.
+//! The lifecycle of a claim, observed by the client, the plugin and the waiting allocations.
 
 use crate::make;
 use crate::plugin::{PUBLISH, Plugin, Reply, UNPUBLISH};
@@ -13,7 +13,7 @@ use caravan_types::volume::{
 use caravan_volumes::wait::{NodeStep, Wait, WaitReason};
 use futures::StreamExt;
 
-/// A volume that many nodes may write.
+/// Returns a volume that many nodes may write.
 fn shared(id: &str) -> VolumeRequestBody {
     let capability = Capability {
         access_mode: AccessMode::MultiNodeMultiWriter,
@@ -66,7 +66,7 @@ async fn from_reserved_to_gone() {
     assert_eq!(plugin.published(), []);
     plugin.assert_one_at_a_time();
     until("no reason", || cluster.handle.volumes().claim_wait(&id).is_none().then_some(())).await;
-    // Late reports about what is over are no error.
+    // Late reports about steps that have ended are no error.
     client.prove(&grant.claim, ClaimReportStep::Unstaged).await.unwrap();
 }
 
@@ -85,7 +85,7 @@ async fn a_plugin_that_does_not_attach_is_not_asked_to() {
     assert_eq!(plugin.calls(), ["CreateVolume data"]);
 }
 
-/// docs/design/rough-edges.md, 34: a claim that is freed wakes who waits for it.
+/// docs/design/rough-edges.md, 34: a freed claim unblocks the evaluations that wait for its volume.
 #[tokio::test]
 async fn the_second_writer_gets_it_after_the_first_on_another_node() {
     let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
@@ -142,7 +142,7 @@ async fn a_waiting_claim_reports_each_change_of_its_reason() {
     };
     hear("connected").await;
     a.report(make::with_health(row.clone(), false)).await;
-    // Without a healthy controller it is not even known whether the plugin attaches.
+    // Without a healthy controller, the servers do not know whether the plugin attaches.
     hear("no healthy controller").await;
     assert_eq!(plugin.count(PUBLISH), 0);
     let back = cluster.connect(row, &plugin);
@@ -323,7 +323,7 @@ async fn a_removed_allocation_leaves_no_reason() {
     let id = claim_id(&key, &alloc);
     until("a reason", || cluster.handle.volumes().claim_wait(&id)).await;
     cluster.stop_job("one").await;
-    // Nothing was ever intended: the claim is over at once.
+    // No attach was ever intended, so the claim ends immediately.
     client.status(&alloc, ClientStatus::Complete).await;
     cluster.phase(&id, ClaimPhase::Gone).await;
     until("no reason", || cluster.handle.volumes().claim_wait(&id).is_none().then_some(())).await;
@@ -363,7 +363,7 @@ async fn a_node_may_receive_a_release_twice() {
     cluster.run_job(make::writer("one", "data")).await;
     let alloc = cluster.placed("one").await;
     let claim = client.start(&alloc, &key).await;
-    // A mount that is proven again, as after a restart of the client, is no news.
+    // A repeated proof of a mount, as after a restart of the client, changes nothing.
     let index = cluster.claim(&claim.id).unwrap().modify_index;
     client.prove(&claim, mounted()).await.unwrap();
     assert_eq!(cluster.claim(&claim.id).unwrap().modify_index, index);
@@ -394,7 +394,7 @@ async fn an_only_writers_update_keeps_the_volume_from_who_waits_for_it() {
     .await;
     cluster.blocked("one").await;
     client.status(&old, ClientStatus::Complete).await;
-    // Everybody has looked in vain by then: the volume is still mounted.
+    // All waiting evaluations have been tried by then, without success: the volume is still mounted.
     cluster.quiet().await;
     client.prove(&claim, ClaimReportStep::Unpublished).await.unwrap();
     client.prove(&claim, ClaimReportStep::Unstaged).await.unwrap();
@@ -506,9 +506,8 @@ async fn reported_usage_is_removed_with_the_claim() {
     assert!(seen().is_empty());
 }
 
-/// docs/design/rough-edges.md, 24: the controller reports whether a plugin attaches.
-/// While none is there, nothing is mounted
-/// without attaching: the job waits, and goes on by itself.
+/// docs/design/rough-edges.md, 24: the controller reports whether a plugin attaches. Without a controller, nothing is
+/// mounted without attaching: the job waits, and continues when a controller returns.
 #[tokio::test]
 async fn a_plugin_that_has_lost_its_controller_is_not_taken_for_one_that_does_not_attach() {
     let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
@@ -527,7 +526,7 @@ async fn a_plugin_that_has_lost_its_controller_is_not_taken_for_one_that_does_no
     assert_eq!(plugin.count(PUBLISH), 1);
 }
 
-/// docs/design/rough-edges.md, 34: a plugin on a node that is gone is not healthy.
+/// docs/design/rough-edges.md, 34: a plugin on a vanished node is not healthy.
 #[tokio::test]
 async fn a_node_that_is_gone_takes_the_health_of_its_plugin_along() {
     let (cluster, plugin) = (Setup::memory().impatient().start().await, Plugin::default());
@@ -539,7 +538,8 @@ async fn a_node_that_is_gone_takes_the_health_of_its_plugin_along() {
     assert!(health().is_none_or(|counts| counts == (0, 0)));
 }
 
-/// The node's last word may come while a controller still attaches; it is said once and must not be lost.
+/// The node's last report may arrive while a controller still attaches. The node sends it once, so the servers must
+/// not lose it.
 #[tokio::test]
 async fn a_node_that_will_not_mount_says_so_while_the_volume_is_being_attached() {
     let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());

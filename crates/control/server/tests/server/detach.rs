@@ -1,4 +1,4 @@
-//! Detaches whose answer was lost, at a plugin that refuses to repeat them.
+//! Detaches whose response was lost, at a plugin that refuses to repeat them.
 
 use crate::make;
 use crate::plugin::{LIST, PUBLISH, Plugin, Reply, UNPUBLISH};
@@ -7,8 +7,8 @@ use caravan_rpc::Code;
 use caravan_types::node::Node;
 use caravan_types::volume::{Claim, ClaimId, ClaimPhase};
 
-/// Detaches a volume with these first answers, at a plugin that does not know a removed attachment. Returns the claim
-/// once it has ended.
+/// Detaches a volume with these first replies, at a plugin that refuses to detach a removed attachment. Returns the
+/// claim once it has ended.
 async fn detached(node: Node, replies: Vec<Reply>) -> (Claim, Plugin) {
     let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
     plugin.refuse_unknown_attachments();
@@ -54,7 +54,7 @@ async fn a_plugin_that_lists_its_nodes_is_asked() {
     assert!(notes.contains("lists no attachment to node \"csi-a\""), "{notes}");
 }
 
-/// Refusals while the volume is attached end nothing: the plugin itself detaches in the end.
+/// Refusals while the volume is attached do not end the claim: the plugin itself detaches in the end.
 #[tokio::test]
 async fn a_listed_attachment_is_kept_until_the_plugin_detaches() {
     let node = make::with_listed_nodes(make::storage_node("a", true));
@@ -66,7 +66,7 @@ async fn a_listed_attachment_is_kept_until_the_plugin_detaches() {
     assert!(notes.contains("lists the volume as attached to node \"csi-a\""), "{notes}");
 }
 
-/// The repair may fail as well; then all of it is repeated.
+/// The repair may fail as well. All of it is then repeated.
 #[tokio::test]
 async fn a_repair_that_fails_is_repeated() {
     let busy = || Reply::Fail(Code::Unavailable, "INTERNAL: the array is busy");

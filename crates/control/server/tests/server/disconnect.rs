@@ -1,4 +1,4 @@
-//! Nodes that lose contact while their allocations may come back.
+//! Nodes that lose contact while their allocations may return.
 
 use crate::make;
 use crate::world::{Cluster, Setup, until};
@@ -37,7 +37,7 @@ async fn a_node_that_comes_back_tells_before_it_is_ready() {
     let contact = node.beat().await.unwrap();
     assert_eq!(contact.status, NodeStatus::Initializing);
     let _alive = node.stay_alive();
-    // Beating is not telling.
+    // A heartbeat is no report about allocations.
     assert_eq!(node.beat().await.unwrap().status, NodeStatus::Initializing);
     node.status(&alloc, ClientStatus::Running).await;
     cluster.node_status(&node.row.id, NodeStatus::Ready).await;

@@ -1,4 +1,4 @@
-//! Growing volumes.
+//! The expansion of volumes.
 
 use crate::make;
 use crate::plugin::{EXPAND, NODE_EXPAND, Plugin, Reply};
@@ -21,7 +21,7 @@ fn row(cluster: &Cluster) -> Arc<Volume> {
     cluster.root().volume(&key()).cloned().unwrap()
 }
 
-/// A volume of one byte, mounted by a job on node a.
+/// Returns a cluster with a volume of one byte, mounted by a job on node a.
 async fn in_use() -> (Cluster, Plugin, Client, Claim) {
     let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
     let client = cluster.join(make::storage_node("a", true), &plugin).await;
@@ -47,7 +47,7 @@ async fn what_is_mounted_grows_and_so_does_what_is_mounted_later() {
     let capacity = grown.capacity;
     assert_eq!((capacity.requested_min, capacity.accepted, capacity.actual), (5, 5, 5));
     assert_eq!(cluster.claim(&claim.id).unwrap().expanded_to, 5);
-    // The same command again has nothing to do.
+    // The same command has nothing to do the second time.
     cluster.create(sized(5)).await.unwrap();
     assert_eq!((plugin.count(EXPAND), plugin.count(NODE_EXPAND)), (1, 1));
     stop(&cluster, &client, &claim).await;
@@ -112,7 +112,7 @@ async fn a_failed_expansion_can_be_lowered_and_keeps_nobody_from_the_volume() {
         reported.summary.starts_with("expanding: ") && reported.last_error.contains("busy"),
         "{reported:?}"
     );
-    // It can be used all the same.
+    // Allocations can use the volume all the same.
     cluster.run_job(make::writer("one", "data")).await;
     let alloc = cluster.placed("one").await;
     client.start(&alloc, &key()).await;
@@ -167,7 +167,7 @@ async fn a_plugin_that_grows_only_unused_volumes_is_asked_again_once_it_is() {
     assert!(error.to_string().contains("once its last claim has ended"), "{error}");
     let reported = cluster.handle.volumes().explain(&key()).unwrap();
     assert!(reported.summary.contains("waits until nobody uses the volume"), "{reported:?}");
-    // An allocation that waits for the volume gets the expanded one.
+    // An allocation that waits for the volume gets the expanded volume.
     cluster.run_job(make::writer("two", "data")).await;
     cluster.blocked("two").await;
     assert_eq!(plugin.count(EXPAND), 1);

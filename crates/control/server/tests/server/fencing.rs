@@ -20,7 +20,7 @@ struct Two {
     claim: Claim,
 }
 
-/// A writer runs on node b and another one waits to run on node a.
+/// Starts a writer on node b, and another writer that waits to run on node a.
 async fn two(setup: Setup) -> Two {
     let (cluster, plugin) = (setup.start().await, Plugin::default());
     let a = cluster.join(make::storage_node("a", true), &plugin).await;
@@ -71,7 +71,7 @@ async fn a_node_that_comes_back_proves_its_state_itself() {
     let Two { cluster, plugin, a, b, claim, .. } = Box::pin(two(setup)).await;
     let _alive = a.stay_alive();
     cluster.phase(&claim.id, ClaimPhase::Fencing).await;
-    // The job that held the claim would be looked at first, and could run on its node again.
+    // The job that held the claim would be evaluated first, and could run on its node again.
     cluster.stop_job("one").await;
     b.beat().await.unwrap();
     let _back = b.stay_alive();

@@ -16,7 +16,7 @@ use caravan_types::{HostVolumeId, UnixNanos};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-/// What a node was asked, what it has, and what it answers next instead of doing it.
+/// The requests that a node received, its volumes, and its next replies in place of execution.
 #[derive(Debug, Default)]
 struct Disk {
     calls: Vec<String>,
@@ -27,11 +27,11 @@ struct Disk {
 #[derive(Clone, Debug)]
 enum Answer {
     Fail(Code),
-    /// Does it and never says so.
+    /// Executes the request and never responds.
     Hang,
 }
 
-/// A node that makes host volumes as the test says.
+/// A node that creates host volumes as the test specifies.
 struct Host {
     row: Node,
     disk: Arc<Mutex<Disk>>,
@@ -102,7 +102,7 @@ impl Host {
         self.registration = Some(cluster.registry.register(self.row.id.to_string(), way));
     }
 
-    /// Tells what is on its disk.
+    /// Reports the volumes on its disk.
     async fn report(&self) {
         let mut node = self.row.clone();
         for volume in self.disk.lock().unwrap().made.values() {
@@ -160,13 +160,14 @@ fn using(id: &str, sticky: bool) -> Job {
     job
 }
 
-/// Somebody who may do everything in the namespace, and has no right to any host volume by its name.
+/// Returns a caller with all rights in the namespace, and with no right to any host volume by its name.
 fn tenant() -> Arc<Caller> {
     let rules = caravan_server::parse_rules("namespace \"default\" { policy = \"write\" }").unwrap();
     Arc::new(Caller { acl: Arc::new(Acl::of([&rules])), ..Caller::nobody() })
 }
 
-/// A job that was allowed a volume of its namespace does not get the one of the configuration in its place.
+/// A job that was allowed to use a volume of its namespace does not get the configured volume of the same name
+/// instead.
 #[tokio::test]
 async fn how_a_volume_was_allowed_holds_for_as_long_as_the_job() {
     let cluster = Setup::memory().start().await;
@@ -177,7 +178,7 @@ async fn how_a_volume_was_allowed_holds_for_as_long_as_the_job() {
             .register(JobSubmission { draft: job.into(), caller, ..JobSubmission::default() })
             .await
     };
-    // A node with a volume of its configuration, and one where users may make some.
+    // A node with a configured volume, and a node on which users may create volumes.
     let mut fixed = make::node("fixed");
     let info = HostVolumeInfo { name: "data".into(), path: "/srv".into(), ..HostVolumeInfo::default() };
     fixed.host_volumes.insert("data".into(), info);
@@ -185,7 +186,7 @@ async fn how_a_volume_was_allowed_holds_for_as_long_as_the_job() {
     let host = Host::join(&cluster, "n").await;
     let error = submit(using("early", false), Some(tenant())).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Forbidden, "{error}");
-    // There is no place for one of the name where the configuration has it.
+    // No volume of the name can be created on the node whose configuration has the name.
     let on_fixed = HostVolumeSpec { node_id: "fixed-node".into(), ..spec("data") };
     create(&cluster, on_fixed).await.unwrap_err();
     let made = create(&cluster, spec("data")).await.unwrap();
@@ -195,7 +196,7 @@ async fn how_a_volume_was_allowed_holds_for_as_long_as_the_job() {
     assert_eq!(cluster.placed("web").await.node_id, "n-node");
     let kept = cluster.root().job(&make::job_key("web")).unwrap().clone();
     assert_eq!(kept.task_groups[0].volumes["d"].host_access, HostAccess::Created);
-    // Without its volume it waits, although a node has one of the name.
+    // Without its volume the job waits, although a node has another volume of the name.
     cluster.stop_job("web").await;
     let alloc = cluster.root().allocs_by_job(&make::job_key("web")).next().unwrap().clone();
     host.over(&alloc).await;
@@ -205,14 +206,14 @@ async fn how_a_volume_was_allowed_holds_for_as_long_as_the_job() {
     cluster.blocked("web").await;
     let allocs = || cluster.root().allocs_by_job(&make::job_key("web")).count();
     assert_eq!(allocs(), 1);
-    // Somebody who may use volumes by their names registers the same.
+    // A caller who may use volumes by their names registers the same job.
     let same = Job { priority: 51, ..using("web", false) };
     submit(same, Some(Arc::new(Caller::unrestricted()))).await.unwrap();
     until("a placement with the volume of the configuration", || (allocs() == 2).then_some(())).await;
     cluster.stop().await;
 }
 
-/// docs/design/rough-edges.md, 38: without a plugin it is the built-in one.
+/// docs/design/rough-edges.md, 38: without a plugin, the built-in plugin is used.
 #[tokio::test]
 async fn a_volume_is_made_reported_brought_up_to_date_and_deleted() {
     let cluster = Setup::memory().start().await;
@@ -231,14 +232,14 @@ async fn a_volume_is_made_reported_brought_up_to_date_and_deleted() {
     let again = HostVolumeSpec { id: made.id.to_string(), requested_capacity_max_bytes: 50, ..spec("data") };
     let updated = create(&cluster, again.clone()).await.unwrap();
     assert_eq!((updated.requested_capacity_max_bytes, updated.state), (50, HostVolumeState::Ready));
-    // A plugin that refuses an update leaves the volume as it was.
+    // A plugin that refuses an update leaves the volume unchanged.
     host.next(Answer::Fail(Code::Conflict));
     let refused = HostVolumeSpec { requested_capacity_max_bytes: 99, ..again };
     assert!(create(&cluster, refused).await.unwrap_err().to_string().ends_with("the plugin says no"));
     let kept = row(&cluster, &made.id).unwrap();
     assert_eq!((kept.requested_capacity_max_bytes, kept.intent), (50, HostVolumeIntent::None));
 
-    // And one that refuses to delete too.
+    // A plugin that refuses to delete leaves the volume unchanged too.
     host.next(Answer::Fail(Code::Conflict));
     assert!(delete(&cluster, &made.id, false).await.unwrap_err().to_string().ends_with("the plugin says no"));
     assert_eq!(row(&cluster, &made.id).unwrap().intent, HostVolumeIntent::None);
@@ -270,7 +271,7 @@ async fn a_refused_creation_leaves_nothing_and_an_unclear_one_is_taken_up() {
     cluster.stop().await;
 }
 
-/// A server that dies between intent and outcome: the next one goes on, with the same volume.
+/// A server ends between intent and outcome. The next server continues with the same volume.
 #[tokio::test]
 async fn what_a_server_intended_the_next_one_carries_out() {
     let dir = tempfile::tempdir().unwrap();
@@ -312,7 +313,7 @@ async fn what_a_server_intended_the_next_one_carries_out() {
     cluster.stop().await;
 }
 
-/// docs/design/rough-edges.md, 40: concurrent creations of one name never come to one node.
+/// docs/design/rough-edges.md, 40: concurrent creations of one name never choose one node.
 #[tokio::test]
 async fn concurrent_creations_of_a_name_go_to_different_nodes() {
     let cluster = Setup::memory().start().await;
@@ -344,7 +345,8 @@ async fn what_is_used_or_held_stays_and_a_node_that_is_gone_needs_force() {
     let error = create(&cluster, again).await.unwrap_err();
     assert!(error.to_string().ends_with(&format!("claimed by allocs ({})", alloc.id)), "{error}");
 
-    // docs/design/rough-edges.md, 39: the hold has one id for all callers; its replacement takes it over.
+    // docs/design/rough-edges.md, 39: the hold has one id for all callers, and the replacement of its allocation
+    // keeps it.
     let hold = cluster.root().host_claims().next().unwrap().clone();
     assert_eq!((hold.id.len(), &hold.alloc_id), (36, &alloc.id));
     cluster.stop_job("web").await;
@@ -361,7 +363,7 @@ async fn what_is_used_or_held_stays_and_a_node_that_is_gone_needs_force() {
     let error = cluster.handle.host_volumes().delete_claim(&hold.id).await.unwrap_err();
     assert_eq!(error.to_string(), "task group volume claim does not exist");
 
-    // The row of the node is deleted: nothing is waited for.
+    // The row of the node is deleted, so the deletion does not wait.
     host.registration = None;
     cluster.handle.nodes().purge(&host.row.id).await.unwrap();
     let error = delete(&cluster, &id, false).await.unwrap_err();
@@ -373,7 +375,7 @@ async fn what_is_used_or_held_stays_and_a_node_that_is_gone_needs_force() {
     cluster.stop().await;
 }
 
-/// A node that is ready connects again soon. Until then its directory is neither lost nor a reason to fail.
+/// A node that is ready connects again soon. Until then, its directory is not lost and the request does not fail.
 #[tokio::test]
 async fn the_connection_of_a_node_is_waited_for() {
     let cluster = Setup::memory().start().await;
@@ -388,7 +390,7 @@ async fn the_connection_of_a_node_is_waited_for() {
     let id = made.unwrap().id.clone();
     host.registration = None;
     let connecting = async {
-        // The deletion has looked for a connection by then.
+        // The deletion has looked for a connection before this point.
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! The life of jobs without volumes.
+//! The lifecycle of jobs without volumes.
 
 use crate::make;
 use crate::plugin::Plugin;
@@ -44,7 +44,7 @@ async fn a_job_runs_stops_and_is_purged() {
     assert_eq!(delta.removed, std::slice::from_ref(&alloc.id));
 }
 
-/// Registrations of one job at the same time each return the index that they made, not that of the last.
+/// Concurrent registrations of one job each return the index of their own write, not that of the last write.
 #[tokio::test]
 async fn registrations_at_once_return_their_own_index() {
     let cluster = Setup::memory().start().await;
@@ -224,13 +224,13 @@ async fn a_failure_has_its_job_looked_at_once() {
         client.status(&alloc, ClientStatus::Failed).await;
         assert_eq!(looks(), 1);
     }
-    // An end is final, whatever arrives late.
+    // An end is final, even if later reports arrive.
     client.status(&alloc, ClientStatus::Running).await;
     assert_eq!(cluster.root().alloc(&alloc.id).unwrap().client_status, ClientStatus::Failed);
 }
 
-/// After the restore of a snapshot, a node reports allocations as ended that the state shows as running: their job was stopped
-/// after the snapshot.
+/// After the restore of a snapshot, a node reports allocations as ended that the state shows as running: their job
+/// was stopped after the snapshot.
 #[tokio::test]
 async fn a_service_that_its_node_stopped_runs_again() {
     let cluster = Setup::memory().start().await;
@@ -273,12 +273,13 @@ async fn a_node_speaks_for_its_own_allocations_only() {
     assert_eq!(cluster.root().index(), before);
 }
 
-/// docs/design/rough-edges.md, 20: a job whose modes the volume was not registered with is refused, with what to change.
+/// docs/design/rough-edges.md, 20: a job whose modes the volume was not registered with is refused, with the required
+/// change.
 #[tokio::test]
 async fn modes_that_a_volume_does_not_have_are_refused_at_once() {
     let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
     let _client = cluster.join(make::storage_node("a", true), &plugin).await;
-    // A volume that is not there yet is waited for.
+    // A job waits for a volume that does not exist yet.
     let mut job = make::writer("one", "data");
     for request in job.task_groups[0].volumes.values_mut() {
         request.access_mode = AccessMode::MultiNodeMultiWriter;

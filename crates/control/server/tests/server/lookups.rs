@@ -1,4 +1,4 @@
-//! What templates read: told at once, told again when it changes, to those who may.
+//! The data that templates read: sent immediately, sent again after each change, and only to tasks with the right.
 
 use crate::make;
 use crate::plugin::Plugin;
@@ -79,7 +79,7 @@ async fn a_stream_starts_with_all_values_then_sends_changes() {
     assert_eq!(first[&variable("later")], Found::Variable(None));
     assert_eq!(first[&service], Found::Service(Vec::new()));
     assert!(matches!(&first[&list], Found::Variables(stubs) if stubs.len() == 1));
-    // What nobody asked for is not told.
+    // Data that no template requests is not sent.
     put(&cluster, "elsewhere", "x").await;
     put(&cluster, "later", "two").await;
     let news = next(&mut reported).await;
@@ -110,7 +110,7 @@ async fn a_task_reads_what_belongs_to_it() {
     assert_eq!(found[&expected[1]], Found::Denied("Permission denied".into()));
     assert_eq!(found[&expected[2]], Found::Services(Vec::new()));
     assert_eq!(found[&expected[3]], Found::Denied("Permission denied".into()));
-    // Only for tasks that there are, on the node that asks.
+    // Only existing tasks on the requesting node receive data.
     let mut nobody = follow(&client, &alloc, "nobody", expected.clone());
     assert!(soon("an answer", nobody.next()).await.expect("an answer").is_err());
     let other = cluster.join(make::node("b"), &Plugin::default()).await;

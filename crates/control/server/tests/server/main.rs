@@ -1,4 +1,4 @@
-//! The whole server in one process, with clients that do what the test says.
+//! The whole server in one process, with clients that act as the test specifies.
 
 mod make;
 mod plugin;

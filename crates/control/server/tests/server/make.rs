@@ -1,4 +1,4 @@
-//! Rows that the tests begin with.
+//! The rows with which the tests begin.
 
 use caravan_types::job::{
     EphemeralDisk, Job, JobType, Network, Port, Resources, RestartPolicy, Task, TaskGroup, VolumeRequest,
@@ -19,7 +19,7 @@ pub fn volume_key(id: &str) -> VolumeKey {
     VolumeKey::new("default", id)
 }
 
-/// A service with one small task.
+/// Returns a service with one small task.
 pub fn job(id: &str) -> Job {
     let task = Task {
         name: "t".into(),
@@ -55,19 +55,19 @@ pub fn job(id: &str) -> Job {
     }
 }
 
-/// One allocation on every node.
+/// Returns a job with one allocation on every node.
 pub fn system_job(id: &str) -> Job {
     Job { kind: JobType::System, ..job(id) }
 }
 
-/// A job of which a node of [`node`] holds exactly one.
+/// Returns a job of which a node of [`node`] has room for exactly one allocation.
 pub fn big_job(id: &str) -> Job {
     let mut job = job(id);
     job.task_groups[0].tasks[0].resources.memory_mb = 3000;
     job
 }
 
-/// A job with a static port.
+/// Returns a job with a static port.
 pub fn port_job(id: &str, port: i64) -> Job {
     let mut job = job(id);
     let port = Port { label: "p".into(), value: port, ..Default::default() };
@@ -79,7 +79,7 @@ pub fn port_job(id: &str, port: i64) -> Job {
     job
 }
 
-/// A job whose one allocation writes a volume.
+/// Returns a job whose one allocation writes a volume.
 pub fn writer(id: &str, volume: &str) -> Job {
     let mut job = job(id);
     job.task_groups[0].volumes.insert(
@@ -96,7 +96,7 @@ pub fn writer(id: &str, volume: &str) -> Job {
     job
 }
 
-/// The job on this node only.
+/// Returns the job, constrained to one node.
 pub fn pinned(mut job: Job, node: &str) -> Job {
     job.constraints.push(caravan_types::job::Constraint {
         l_target: "${node.unique.name}".into(),
@@ -106,7 +106,7 @@ pub fn pinned(mut job: Job, node: &str) -> Job {
     job
 }
 
-/// A node with one healthy driver and no plugin.
+/// Returns a node with one healthy driver and no plugin.
 pub fn node(name: &str) -> Node {
     let mut node = Node {
         id: format!("{name}-node").into(),
@@ -124,7 +124,7 @@ pub fn node(name: &str) -> Node {
     node
 }
 
-/// A node that runs both services of the plugin; `attaches`: its controller publishes.
+/// Returns a node that runs both services of the plugin. With `attaches`, its controller attaches volumes.
 pub fn storage_node(name: &str, attaches: bool) -> Node {
     with_node_plugin(with_controller(node(name), attaches))
 }
@@ -155,7 +155,7 @@ pub fn with_controller(mut node: Node, attaches: bool) -> Node {
     node
 }
 
-/// The same node, whose controller lists the nodes of its volumes.
+/// Returns the node with a controller that lists the nodes of its volumes.
 pub fn with_listed_nodes(mut node: Node) -> Node {
     let controllers =
         node.csi_controller_plugins.values_mut().filter_map(|info| info.controller_info.as_mut());
@@ -170,7 +170,7 @@ pub fn with_node_plugin(mut node: Node) -> Node {
     node
 }
 
-/// The same node with another health of its plugin.
+/// Returns the node with another health of its plugin.
 pub fn with_health(mut node: Node, healthy: bool) -> Node {
     let plugins = node.csi_controller_plugins.values_mut().chain(node.csi_node_plugins.values_mut());
     for info in plugins {
@@ -179,7 +179,7 @@ pub fn with_health(mut node: Node, healthy: bool) -> Node {
     node
 }
 
-/// A volume for one writer.
+/// Returns a volume for one writer.
 pub fn volume(id: &str) -> VolumeRequestBody {
     VolumeRequestBody {
         id: id.into(),

@@ -1,4 +1,4 @@
-//! Nodes: who they are, and how they are missed.
+//! Nodes: their identity, and the detection of missing heartbeats.
 
 use crate::make;
 use crate::plugin::Plugin;

@@ -1,11 +1,11 @@
-//! Two evaluations that want the same thing: exactly one gets it.
+//! Two evaluations that require the same resource: exactly one gets it.
 
 use crate::make;
 use crate::plugin::Plugin;
 use crate::world::{Cluster, Setup};
 use caravan_types::job::Job;
 
-/// Registers both jobs at once and checks that one is placed and the other waits.
+/// Registers both jobs concurrently and checks that one is placed and the other waits.
 async fn one_wins(cluster: &Cluster, jobs: Vec<Job>) {
     let keys: Vec<_> = jobs.iter().map(Job::key).collect();
     let registered = futures::future::join_all(jobs.into_iter().map(|job| cluster.run_job(job))).await;
@@ -54,8 +54,8 @@ async fn for_a_claim() {
     }
 }
 
-/// Rough edge of the reference's scheduler (docs/reference/storage.md, section 7): its limit counts neither the plan in hand nor what
-/// is submitted at the same time.
+/// Rough edge of the reference's scheduler (docs/reference/storage.md, section 7). Its limit counts neither the
+/// current plan nor the plans that are submitted at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn for_the_last_volume_that_the_plugin_takes_on_the_node() {
     for _ in 0..5 {

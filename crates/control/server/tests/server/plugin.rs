@@ -1,4 +1,5 @@
-//! A storage system that outlives the servers: it remembers what it was asked, and fails as told.
+//! A storage system that outlives the servers. It records the calls that it receives, and fails as the test
+//! specifies.
 
 use caravan_messages::{ControllerAnswer, ControllerCall, ControllerOperation, NodeExpand, NodeExpanded};
 use caravan_rpc::{Code, RpcError};
@@ -18,20 +19,20 @@ pub const EXPAND: &str = "ControllerExpandVolume";
 pub const NODE_EXPAND: &str = "NodeExpandVolume";
 pub const VALIDATE: &str = "ValidateVolumeCapabilities";
 
-/// What the plugin does instead of answering well.
+/// The behaviour of the plugin in place of a successful response.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// Refuses, having done nothing.
+    /// Refuses the call without executing it.
     Fail(Code, &'static str),
-    /// Does it, but the answer is lost.
+    /// Executes the call, but the response is lost.
     DoneButLost,
-    /// Answers once the gate is open.
+    /// Responds once the gate is open.
     Hold(Gate),
-    /// An answer that belongs to another call.
+    /// Responds with the response of another call.
     Nonsense,
 }
 
-/// A door that calls wait at.
+/// A gate at which calls wait.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<Semaphore>);
 
@@ -43,7 +44,7 @@ impl Gate {
         self.0.close();
     }
     async fn pass(&self) {
-        // Closing the semaphore is what opens the gate: the wait ends with an error.
+        // Closing the semaphore opens the gate: the wait ends with an error.
         let _ = self.0.acquire().await;
     }
 }
@@ -56,12 +57,12 @@ struct Disk {
     made: u32,
     volumes: BTreeMap<String, String>,
     published: BTreeSet<(String, String)>,
-    /// Snapshots and the volume of each.
+    /// The snapshots, with the volume of each.
     snapshots: BTreeMap<String, String>,
-    /// The last call of each kind, secrets and all.
+    /// The last call of each kind, including its secrets.
     last: BTreeMap<&'static str, ControllerOperation>,
     script: HashMap<&'static str, VecDeque<Reply>>,
-    /// Whether a detach of what is not attached is refused, against the specification.
+    /// Whether a detach without an attachment is refused, against the specification.
     strict: bool,
 }
 
@@ -76,11 +77,11 @@ impl Disk {
     }
 }
 
-/// Cheap to clone; all clones are the same storage system.
+/// The simulated plugin. All clones are the same storage system.
 #[derive(Clone, Debug, Default)]
 pub struct Plugin(Arc<Mutex<Disk>>);
 
-/// A call under way; over when dropped.
+/// A running call, which ends when dropped.
 struct Running(Plugin, String);
 
 impl Drop for Running {
@@ -96,55 +97,55 @@ impl Plugin {
         self.0.lock().unwrap()
     }
 
-    /// The next calls of this kind go as told, one after the other; then all is well again.
+    /// Sets the replies to the next calls of this kind. Later calls succeed.
     pub fn script(&self, call: &'static str, replies: impl IntoIterator<Item = Reply>) {
         self.disk().script.entry(call).or_default().extend(replies);
     }
 
-    /// From now on, a detach of what is not attached is refused.
+    /// Refuses each detach without an attachment from now on.
     pub fn refuse_unknown_attachments(&self) {
         self.disk().strict = true;
     }
 
-    /// The next call of this kind waits at the gate.
+    /// Holds the next call of this kind at the returned gate.
     pub fn hold(&self, call: &'static str) -> Gate {
         let gate = Gate::closed();
         self.script(call, [Reply::Hold(gate.clone())]);
         gate
     }
 
-    /// All calls so far: name, volume, and node where there is one.
+    /// Returns all calls so far: name, volume, and node if the call has one.
     pub fn calls(&self) -> Vec<String> {
         self.disk().calls.clone()
     }
 
-    /// The last call of a kind.
+    /// Returns the last call of a kind.
     pub fn last(&self, call: &str) -> ControllerOperation {
         self.disk().last[call].clone()
     }
 
-    /// Snapshots that exist now.
+    /// Returns the snapshots that exist now.
     pub fn snapshots(&self) -> Vec<String> {
         self.disk().snapshots.keys().cloned().collect()
     }
 
-    /// How often this call was made.
+    /// Returns the number of calls of this kind.
     pub fn count(&self, call: &str) -> usize {
         self.disk().calls.iter().filter(|c| c.split(' ').next() == Some(call)).count()
     }
 
-    /// Volumes that exist now, and how many were ever made.
+    /// Returns the volumes that exist now, and the number of volumes that were ever created.
     pub fn volumes(&self) -> (Vec<String>, u32) {
         let disk = self.disk();
         (disk.volumes.values().cloned().collect(), disk.made)
     }
 
-    /// What is published where.
+    /// Returns the volumes that are attached, each with its node.
     pub fn published(&self) -> Vec<(String, String)> {
         self.disk().published.iter().cloned().collect()
     }
 
-    /// Fails if two calls about one volume were ever under way together.
+    /// Fails if two calls about one volume ever ran concurrently.
     pub fn assert_one_at_a_time(&self) {
         assert_eq!(self.disk().overlaps, Vec::<String>::new(), "calls of one volume overlapped");
     }
@@ -200,7 +201,7 @@ impl Plugin {
         }
     }
 
-    /// A node grows what it mounted.
+    /// Expands a mounted volume on a node.
     pub async fn grow(&self, request: NodeExpand, node: &str) -> Result<NodeExpanded, RpcError> {
         let done = NodeExpanded { capacity_bytes: request.capacity_min };
         let (_running, reply) = self.enter(NODE_EXPAND, request.claim.volume.id.to_string(), node);

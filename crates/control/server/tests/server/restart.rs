@@ -1,4 +1,4 @@
-//! Servers that end in the middle of something and come back with the same data.
+//! Servers that end during an operation and return with the same data.
 
 use crate::make;
 use crate::plugin::{CREATE, DELETE, PUBLISH, Plugin, UNPUBLISH};
@@ -82,7 +82,7 @@ struct Scene {
     id: ClaimId,
 }
 
-/// Brings the claim to a phase, stops the server there, and starts it again.
+/// Moves the claim to a phase, stops the server there, and starts it again.
 async fn cut_off_at(phase: ClaimPhase, dir: &std::path::Path, plugin: &Plugin) -> Scene {
     use ClaimPhase as P;
     let cluster = Setup::dir(dir).start().await;

@@ -1,4 +1,4 @@
-//! Secrets: sealed in what is kept, opened for the plugin's calls only, given or looked up.
+//! Secrets: sealed in stored data, opened for the plugin's calls only, literal or references.
 
 use crate::make;
 use crate::plugin::{CREATE, PUBLISH, Plugin, UNPUBLISH, VALIDATE};
@@ -14,7 +14,7 @@ use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Nothing else looks like it.
+/// A secret text that occurs nowhere else.
 const SECRET: &str = "hunter2-in-no-other-place";
 
 fn secrets(name: &str, value: &str) -> Secrets {
@@ -25,7 +25,7 @@ fn sealed(id: &str) -> VolumeRequestBody {
     VolumeRequestBody { secrets: secrets("token", SECRET), ..make::volume(id) }
 }
 
-/// A volume whose secret is an item of a variable.
+/// Returns a volume whose secret is an item of a variable.
 fn referring(id: &str) -> VolumeRequestBody {
     let secrets_from = BTreeMap::from([("token".to_owned(), "storage/array#key".to_owned())]);
     VolumeRequestBody { secrets_from, ..make::volume(id) }
@@ -67,7 +67,7 @@ async fn storage(setup: Setup) -> (Cluster, Plugin, Client) {
     (cluster, plugin, client)
 }
 
-/// Neither the log nor the snapshots nor the state hold the text of a secret, and it is still there after a
+/// Neither the log nor the snapshots nor the state contain the text of a secret, and the secret can be opened after a
 /// restart.
 #[tokio::test]
 async fn what_is_kept_holds_no_secret() {
@@ -103,8 +103,8 @@ async fn what_is_kept_holds_no_secret() {
     cluster.stop().await;
 }
 
-/// docs/design/rough-edges.md, 16 and 30: every call gets what it needs, secrets of the detach and mount options of the
-/// validation too.
+/// docs/design/rough-edges.md, 16 and 30: every call gets its secrets and options. Detaches get secrets, and the
+/// validation gets mount options.
 #[tokio::test]
 async fn every_call_gets_the_secrets_and_the_options() {
     let (cluster, plugin, client) = storage(Setup::memory()).await;
@@ -123,7 +123,7 @@ async fn every_call_gets_the_secrets_and_the_options() {
     assert_eq!(secrets_sent(&plugin.last(UNPUBLISH))["token"], SECRET);
 }
 
-/// The same volume file again is no change, although sealing draws a new nonce each time.
+/// Writing the same volume file again changes nothing, although sealing draws a new nonce each time.
 #[tokio::test]
 async fn the_same_secrets_are_no_change() {
     let (cluster, plugin, _client) = storage(Setup::memory()).await;
@@ -164,7 +164,7 @@ async fn a_claim_waits_for_its_variable_and_goes_on_by_itself() {
     let grant = grant.unwrap();
     assert_eq!(grant.secrets.expose()["token"], "second");
     assert_eq!(secrets_sent(&plugin.last(PUBLISH))["token"], "second");
-    // Looked up again at each call.
+    // The reference is resolved again at each call.
     write(&cluster, &secrets("key", "third")).await;
     client.prove(&grant.claim, mounted()).await.unwrap();
     cluster.stop_job("one").await;

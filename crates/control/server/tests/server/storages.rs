@@ -1,4 +1,4 @@
-//! One storage of a plugin is one volume, whatever users ask for and in whatever order.
+//! One storage of a plugin is one volume, for all requests of users in every order.
 
 use crate::make;
 use crate::plugin::{CREATE, DELETE, Plugin, Reply, VALIDATE};
@@ -19,17 +19,17 @@ async fn storage() -> (Cluster, Plugin, Client) {
     (cluster, plugin, client)
 }
 
-/// A volume that is made with a name.
+/// Returns a volume that is created with a name.
 fn named(id: &str, name: &str) -> VolumeRequestBody {
     VolumeRequestBody { name: name.into(), ..make::volume(id) }
 }
 
-/// A volume that stands for a storage.
+/// Returns a volume that stands for a storage.
 fn on(id: &str, external_id: &str) -> VolumeRequestBody {
     VolumeRequestBody { external_id: external_id.into(), ..make::volume(id) }
 }
 
-/// The same for reading only, with its storage shared or not.
+/// Returns a volume that stands for a storage, for reading only, with its storage shared or not.
 fn reads(id: &str, external_id: &str, shared_storage: bool) -> VolumeRequestBody {
     let mut body = VolumeRequestBody { shared_storage, ..on(id, external_id) };
     body.requested_capabilities[0].access_mode = AccessMode::MultiNodeReaderOnly;
@@ -46,7 +46,7 @@ fn creation(cluster: &Cluster, body: VolumeRequestBody) -> JoinHandle<Result<Vec
     tokio::spawn(async move { handle.volumes().create(&"default".into(), vec![body]).await })
 }
 
-/// Checks that an error is about another volume, which only those hear of who may see its namespace.
+/// Checks that an error is about another volume, whose name only callers see who may see its namespace.
 fn assert_about(error: &ServerError, other: &VolumeKey) {
     assert_eq!((error.kind(), &error.about()), (Kind::Refused, &vec![other.clone()]), "{error}");
     let name = format!("volume \"{}\" in namespace \"{}\"", other.id, other.namespace);
@@ -68,10 +68,10 @@ async fn a_twin_is_refused_whatever_the_phase() {
         assert!(cluster.root().volume(&make::volume_key("twin")).is_none());
     };
     refused().await;
-    // The id itself is the storage's where no other is given.
+    // Without an external id, the id of the volume is the external id.
     let error = register(&cluster, VolumeRequestBody { name: "x".into(), ..make::volume("ext-data") }).await;
     assert_about(&error.unwrap_err(), &data);
-    // While the volume is deleted: its storage is there until the plugin answers.
+    // While the volume is being deleted, its storage exists until the plugin responds.
     let gate = plugin.hold(DELETE);
     let deletion = {
         let (handle, data) = (cluster.handle.clone(), data.clone());
@@ -82,7 +82,7 @@ async fn a_twin_is_refused_whatever_the_phase() {
     refused().await;
     gate.open();
     soon("the deletion", deletion).await.unwrap().unwrap();
-    // The id of the plugin is free again with the row.
+    // The external id is free again once the row is removed.
     register(&cluster, on("twin", "ext-data")).await.unwrap();
 }
 
@@ -114,7 +114,7 @@ async fn creations_with_one_name_that_race_give_one_storage_and_one_row() {
     gate.open();
     let made = soon("the creation", first).await.unwrap().unwrap();
     assert_eq!((made[0].id.as_str(), &*made[0].external_id), ("one", "ext-same"));
-    // After the first one as well: now the plugin is asked, and answers with the other's storage.
+    // The same happens after the first creation: the plugin is called, and returns the storage of the other volume.
     let error = cluster.create(named("two", "same")).await.unwrap_err();
     assert_about(&error, &made[0].key());
     assert_eq!(plugin.volumes(), (vec!["ext-same".to_owned()], 1));
@@ -122,7 +122,7 @@ async fn creations_with_one_name_that_race_give_one_storage_and_one_row() {
     assert_eq!(plugin.count(DELETE), 0);
 }
 
-/// What is registered while the plugin makes it, is the registration's.
+/// A storage that is registered while the plugin creates a volume on it belongs to the registered volume.
 #[tokio::test]
 async fn a_creation_does_not_take_what_was_registered_meanwhile() {
     let (cluster, plugin, _client) = storage().await;
@@ -141,13 +141,14 @@ async fn a_creation_does_not_take_what_was_registered_meanwhile() {
 async fn the_deletion_of_a_volume_that_is_being_made_deletes_no_other_storage() {
     let (cluster, plugin, _client) = storage().await;
     let (one, two) = (make::volume_key("one"), make::volume_key("two"));
-    // The plugin has made nothing for "one": its name is another volume's by the time that it is given up.
+    // The plugin has created nothing for "one". Another volume has the name of "one" by the time that the creation is
+    // given up.
     plugin.script(CREATE, [Reply::Fail(caravan_rpc::Code::Unavailable, "not now")]);
     cluster.create(named("one", "same")).await.unwrap_err();
     assert_eq!(cluster.root().volume(&one).unwrap().phase, VolumePhase::Creating);
     let registered = register(&cluster, on("two", "ext-same")).await.unwrap();
     let deleted = cluster.handle.volumes().delete(&one, &Secrets::default()).await;
-    // The reconciler may have been faster, and have taken the intent back.
+    // The reconciler may have been faster, and may have removed the intent.
     assert!(
         deleted.is_ok() || deleted.as_ref().is_err_and(|error| error.kind() == Kind::NotFound),
         "{deleted:?}"
@@ -163,7 +164,7 @@ async fn storage_is_shared_by_rows_that_say_so_and_only_read() {
     let (one, two) = (make::volume_key("one"), make::volume_key("two"));
     let first = register(&cluster, reads("one", "s", false)).await.unwrap();
     assert!(!first.shared_storage);
-    // Both have to say so.
+    // Both volumes must declare the sharing.
     for shared in [false, true] {
         assert_about(&register(&cluster, reads("two", "s", shared)).await.unwrap_err(), &one);
     }
@@ -174,7 +175,7 @@ async fn storage_is_shared_by_rows_that_say_so_and_only_read() {
     let error = register(&cluster, writes).await.unwrap_err();
     assert!(error.to_string().contains("CaravanSharedStorage"), "{error}");
     assert!(register(&cluster, reads("two", "s", true)).await.unwrap().shared_storage);
-    // Neither is written, alone, or deleted as long as the other is there.
+    // Neither volume may be written, cease to share, or be deleted as long as the other exists.
     for (key, other) in [(&one, &two), (&two, &one)] {
         assert_about(&register(&cluster, reads(key.id.as_str(), "s", false)).await.unwrap_err(), other);
         assert_about(&register(&cluster, on(key.id.as_str(), "s")).await.unwrap_err(), other);
@@ -187,7 +188,8 @@ async fn storage_is_shared_by_rows_that_say_so_and_only_read() {
     assert!(!register(&cluster, reads("one", "s", false)).await.unwrap().shared_storage);
 }
 
-/// The row goes, its claim stays until the node has unmounted the storage: nobody else gets it before.
+/// The row is removed, and its claim stays until the node has unmounted the storage. No other volume gets the storage
+/// before.
 #[tokio::test]
 async fn a_storage_that_was_deregistered_by_force_is_not_used_twice() {
     let (cluster, plugin, client) = storage().await;
@@ -199,7 +201,7 @@ async fn a_storage_that_was_deregistered_by_force_is_not_used_twice() {
     let claim = client.start(&alloc, &data).await;
     let error = cluster.handle.volumes().deregister(&data, true).await.unwrap_err();
     assert!(error.to_string().starts_with("volume in use: data"), "{error}");
-    // Its task is over and its mounts are not.
+    // The task has ended, and the mounts still exist.
     cluster.stop_job("one").await;
     client.status(&alloc, ClientStatus::Complete).await;
     cluster.phase(&claim.id, ClaimPhase::Releasing).await;
@@ -213,7 +215,7 @@ async fn a_storage_that_was_deregistered_by_force_is_not_used_twice() {
     let error = cluster.handle.volumes().delete(&again, &Secrets::default()).await.unwrap_err();
     assert!(error.to_string().contains("still held"), "{error}");
     assert_eq!(plugin.count(DELETE), 0);
-    // The node's proof frees it.
+    // The node's proof frees the storage.
     client.prove(&claim, ClaimReportStep::Unpublished).await.unwrap();
     client.prove(&claim, ClaimReportStep::Unstaged).await.unwrap();
     let alloc = cluster.placed("two").await;

@@ -1,4 +1,4 @@
-//! Jobs that make other jobs.
+//! Jobs that create other jobs.
 
 use crate::make;
 use crate::world::{Cluster, Setup, until};
@@ -93,7 +93,7 @@ async fn every_forced_launch_is_a_child_of_its_own() {
     let ids: BTreeSet<JobId> = made.into_iter().map(|made| made.unwrap().job_id).collect();
     assert_eq!(ids.len(), 5, "{ids:?}");
     let root = cluster.root();
-    // What could not be placed may wait already.
+    // An evaluation of unplaced allocations may wait already.
     let mut evals = root.evals_by_job(&make::job_key(ids.first().unwrap().as_str()));
     assert!(evals.any(|eval| eval.triggered_by == Trigger::PeriodicJob));
 }
@@ -104,11 +104,11 @@ async fn a_child_comes_with_its_time_and_no_second_one_while_it_lives() {
     cluster.run_job(periodic("often", "* * * * * * *", false)).await;
     cluster.run_job(periodic("alone", "* * * * * * *", true)).await;
     let first = until("a child", || children(&cluster, "alone").first().cloned()).await;
-    // Time goes by until the other job has several.
+    // The test waits until the other job has several children.
     until("several children", || (children(&cluster, "often").len() > 2).then_some(())).await;
     assert_eq!(children(&cluster, "alone"), [first]);
 
-    // Nothing to place is left of a job that is stopped.
+    // A stopped job leaves nothing to place.
     cluster.handle.jobs().deregister(make::job_key("often"), false, None).await.unwrap();
     let many = children(&cluster, "often").len();
     until("the next second", || (cluster.root().job(&make::job_key("often"))?.stop).then_some(())).await;

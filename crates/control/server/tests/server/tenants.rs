@@ -1,4 +1,5 @@
-//! What a caller may do with the objects of others: variables, snapshots and copies by the plugin's ids, identities.
+//! The rights of a caller to the objects of other callers: variables, snapshots and copies by the plugin's ids,
+//! identities.
 
 use crate::make;
 use crate::plugin::{CREATE, DELETE_SNAPSHOT, Plugin};
@@ -21,7 +22,7 @@ fn caller(rules: &str) -> Caller {
     Caller { acl: Arc::new(Acl::of([&rules])), ..Caller::nobody() }
 }
 
-/// Somebody who may do everything in a namespace, and nothing elsewhere.
+/// Returns a caller with all rights in one namespace, and without rights elsewhere.
 fn tenant(namespace: &str) -> Caller {
     caller(&format!("namespace \"{namespace}\" {{ policy = \"write\" }}"))
 }
@@ -61,7 +62,7 @@ async fn secrets_come_from_variables_that_the_caller_may_read() {
     let create = async |caller: &Caller, body: VolumeRequestBody| {
         cluster.handle.volumes().create_as(caller.clone(), &ns("team-a"), vec![body]).await
     };
-    // Whether the variable is there makes no difference.
+    // The response does not reveal whether the variable exists.
     for reference in ["app/db#pw", "app/none#pw", "app/db#none"] {
         let error = create(&blind, referring("v", reference)).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Forbidden, "{error}");
@@ -80,7 +81,7 @@ async fn secrets_come_from_variables_that_the_caller_may_read() {
     create(&blind, referring("v", "app/db#pw")).await.unwrap();
     let error = create(&blind, referring("v", "app/other#pw")).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Forbidden, "{error}");
-    // The variables of another namespace are not meant by a path.
+    // A path does not refer to variables of another namespace.
     let error = create(&reader, referring("w", "other#pw")).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Forbidden, "{error}");
     cluster.stop().await;
@@ -107,7 +108,7 @@ async fn snapshots_and_copies_belong_to_the_namespace_of_their_volume() {
     for origin in [
         VolumeRequestBody { snapshot_id: id.clone(), ..body("team-b", "stolen") },
         VolumeRequestBody { clone_id: external.clone(), ..body("team-b", "stolen") },
-        // What nobody knows here is for management.
+        // Objects without a record on the servers are reserved for management tokens.
         VolumeRequestBody { clone_id: "ext-of-somebody-else".into(), ..body("team-b", "stolen") },
         VolumeRequestBody { snapshot_id: "snap-of-somebody-else".into(), ..body("team-b", "stolen") },
     ] {
@@ -121,7 +122,7 @@ async fn snapshots_and_copies_belong_to_the_namespace_of_their_volume() {
     assert_eq!(error.kind(), Kind::Forbidden, "{error}");
     assert!(plugin.count(DELETE_SNAPSHOT) == 0);
 
-    // The own tenant may do all of this.
+    // The owning tenant may do all of this.
     for origin in [
         VolumeRequestBody { snapshot_id: id.clone(), ..body("team-a", "from-snapshot") },
         VolumeRequestBody { clone_id: external, ..body("team-a", "clone") },
@@ -132,7 +133,8 @@ async fn snapshots_and_copies_belong_to_the_namespace_of_their_volume() {
     handle.snapshots().delete_as(a.clone(), &disk, &id, &none).await.unwrap();
     handle.snapshots().delete_as(a.clone(), &disk, &id, &none).await.unwrap();
     assert!(plugin.snapshots().is_empty());
-    // The volume of a snapshot may be gone: only management knows whose it was.
+    // The volume of a snapshot may be deleted. In this case, only a management token may use the snapshot, because
+    // its owner is unknown.
     let snapshot =
         Some(CsiSnapshot { source_volume_id: "clone".into(), name: "old".into(), ..CsiSnapshot::default() });
     let made = handle.snapshots().create(&ns("team-a"), vec![snapshot]).await.unwrap();
@@ -187,7 +189,7 @@ async fn an_identity_for_somebody_else_is_none_here() {
     cluster.stop().await;
 }
 
-/// A node that was purged cannot be called over any connection; nor can a node that another one replaced.
+/// A purged node cannot be called over any connection, and neither can a node that another agent replaced.
 #[tokio::test]
 async fn a_way_back_ends_with_the_secret_that_it_was_opened_with() {
     use caravan_rpc::{
@@ -222,7 +224,7 @@ async fn a_way_back_ends_with_the_secret_that_it_was_opened_with() {
     let target = server.local_addr().to_string();
     let cancel = tokio_util::sync::CancellationToken::new();
     let serving = tokio::spawn(server.run(cancel.clone()));
-    // The node comes before it is registered, and is let in once it is.
+    // The node connects before it is registered, and is accepted once it is registered.
     let identity = PeerIdentity::Client { node_id: "a-node".into(), secret: Secret::new("a-secret") };
     let connect = ConnectOptions::new(vec![target], identity, "global");
     let (service, _state) =
@@ -241,7 +243,7 @@ async fn a_way_back_ends_with_the_secret_that_it_was_opened_with() {
     cluster.handle.nodes().purge(&node.id).await.unwrap();
     until("the end of the way back", || way.is_closed().then_some(())).await;
     assert!(cluster.registry.get("a-node").is_err());
-    // Another agent takes the id: the old one's connection is not let in again.
+    // Another agent registers the id: the connection of the old agent is not accepted again.
     register(Node { secret_id: NodeSecret::new("other"), ..node.clone() }).await.unwrap();
     let error = register(node).await.unwrap_err();
     assert_eq!(error.code, Code::Permission);
@@ -252,7 +254,7 @@ async fn a_way_back_ends_with_the_secret_that_it_was_opened_with() {
     cluster.stop().await;
 }
 
-/// Acknowledged variables can be opened, however often root keys are rotated and deleted meanwhile.
+/// Acknowledged variables can be opened, even if root keys are rotated and deleted meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_root_key_takes_no_variable_with_it() {
     let cluster = Setup::memory().start().await;
@@ -277,7 +279,7 @@ async fn a_deleted_root_key_takes_no_variable_with_it() {
         let before: Vec<String> = cluster.root().root_keys().map(|key| key.key_id.clone()).collect();
         admin.rotate_key(true, None).await.unwrap();
         for key in before {
-            // Data sealed with it is sealed again; a key that is in use stays.
+            // Data sealed with the key is sealed again, and a key in use is not deleted.
             let _ = admin.delete_key(&key, false).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Snapshots, clones, and what users do with volumes that are not as they should be.
+//! Snapshots, clones, and operations of users on volumes with problems.
 
 use crate::make;
 use crate::plugin::{CREATE, CREATE_SNAPSHOT, DELETE, DELETE_SNAPSHOT, Plugin, Reply, UNPUBLISH};
@@ -47,7 +47,7 @@ async fn a_snapshot_of_the_same_name_is_the_same() {
     };
     assert_eq!((secrets.expose()["a"].as_str(), secrets.expose()["b"].as_str()), ("kept", "given"));
     assert_eq!(parameters["tier"], "cold");
-    // Its answer is lost, so the user gives the command again.
+    // The response is lost, so the user repeats the command.
     plugin.script(CREATE_SNAPSHOT, [Reply::DoneButLost]);
     let error =
         cluster.handle.snapshots().create(&default(), vec![snapshot("data", "s2")]).await.unwrap_err();
@@ -136,7 +136,7 @@ async fn what_a_volume_is_made_from_reaches_the_plugin() {
         snapshot_id: snapshot.into(),
         ..make::volume(id)
     };
-    // By our id, by the plugin's, by something that only the plugin can know.
+    // The source is named by its id, by its external id, and by an id that only the plugin has.
     let named = cluster.create(from("c1", "data", "")).await.unwrap();
     assert_eq!(sources(), ("ext-data".into(), String::new()));
     assert_eq!(named.clone_id, "data", "clients see what they asked for");
@@ -146,7 +146,7 @@ async fn what_a_volume_is_made_from_reaches_the_plugin() {
     assert_eq!(sources(), ("elsewhere".into(), String::new()));
     cluster.create(from("c4", "", "snap-1")).await.unwrap();
     assert_eq!(sources(), (String::new(), "snap-1".into()));
-    // The same again, although the source is not known any more.
+    // The same command succeeds again, although the source is no longer registered.
     cluster.handle.volumes().deregister(&make::volume_key("data"), false).await.unwrap();
     assert_eq!(cluster.create(from("c1", "data", "")).await.unwrap(), named);
     let error = cluster.create(from("c1", "c2", "")).await.unwrap_err();
@@ -155,7 +155,8 @@ async fn what_a_volume_is_made_from_reaches_the_plugin() {
     assert_eq!(error.to_string(), "validation: only one of snapshot_id and clone_id is allowed");
 }
 
-/// A clone whose answer was lost is asked for again with the same source, whatever became of its row.
+/// A clone whose response was lost is requested again with the same source, whether or not the row of the source
+/// exists.
 #[tokio::test]
 async fn a_clone_in_doubt_keeps_its_source() {
     let (cluster, plugin, _client) = storage().await;
@@ -170,7 +171,7 @@ async fn a_clone_in_doubt_keeps_its_source() {
     assert_eq!(plugin.volumes().1, 2);
 }
 
-/// docs/design/rough-edges.md, 15: what the plugin answers is stored as it is, nothing before it.
+/// docs/design/rough-edges.md, 15: the response of the plugin is stored unchanged, and nothing is stored before it.
 #[tokio::test]
 async fn topologies_are_those_of_the_plugin() {
     let (cluster, _plugin, _client) = storage().await;
@@ -181,7 +182,7 @@ async fn topologies_are_those_of_the_plugin() {
     assert_eq!(cluster.create(body).await.unwrap().topologies, [zone]);
 }
 
-/// A node registers before its connection is there, for example at a new leader. Its plugin is called once it is.
+/// A node registers before it connects, for example at a new leader. Its plugin is called once it has connected.
 #[tokio::test]
 async fn the_connection_of_a_controller_is_waited_for() {
     let (cluster, plugin, mut client) = storage().await;
@@ -196,7 +197,7 @@ async fn the_connection_of_a_controller_is_waited_for() {
     assert_eq!(plugin.count(CREATE), 1);
 }
 
-/// docs/design/rough-edges.md, 26: the sentence says what to do instead.
+/// docs/design/rough-edges.md, 26: the error text contains the alternative.
 #[tokio::test]
 async fn without_a_controller_nothing_is_deleted() {
     let (cluster, plugin) = (Setup::memory().start().await, Plugin::default());
@@ -211,8 +212,8 @@ async fn without_a_controller_nothing_is_deleted() {
     assert_eq!(plugin.calls(), Vec::<String>::new());
 }
 
-/// docs/design/rough-edges.md, 25: an unclear deletion stays unclear until the plugin responds,
-/// whichever caller retries.
+/// docs/design/rough-edges.md, 25: an unclear deletion stays unclear until the plugin responds, for each caller that
+/// retries.
 #[tokio::test]
 async fn a_deletion_asked_for_twice_is_not_taken_for_undone() {
     let (cluster, plugin, _client) = storage().await;
@@ -230,7 +231,7 @@ async fn a_deletion_asked_for_twice_is_not_taken_for_undone() {
     assert_eq!(plugin.volumes().0, Vec::<String>::new());
 }
 
-/// docs/design/rough-edges.md, 29: nothing that is ours to tell is taken from a specification.
+/// docs/design/rough-edges.md, 29: fields that the servers set are ignored in a specification.
 #[tokio::test]
 async fn internal_fields_of_a_specification_count_for_nothing() {
     let (cluster, _plugin, _client) = storage().await;
@@ -245,8 +246,8 @@ async fn internal_fields_of_a_specification_count_for_nothing() {
     assert_eq!((made[0].capacity.accepted, cluster.root().claims().count()), (0, 0));
 }
 
-/// The row of a volume is removed by force while a node that vanished still holds it: the servers go on with
-/// what the claim knows, secrets too, and forget it in the end.
+/// The row of a volume is removed by force while a vanished node still holds the volume. The servers continue with
+/// the data of the claim, including its secrets, and remove the claim in the end.
 #[tokio::test]
 async fn what_a_forsaken_volume_leaves_behind_is_finished() {
     let (cluster, plugin) = (Setup::memory().impatient().start().await, Plugin::default());
@@ -282,7 +283,7 @@ async fn what_a_forsaken_volume_leaves_behind_is_finished() {
     assert_eq!(caravan_state::check(&cluster.root()), Vec::<String>::new());
 }
 
-/// docs/design/rough-edges.md, 19: detaching works, and works again.
+/// docs/design/rough-edges.md, 19: detaching works, and works a second time.
 #[tokio::test]
 async fn a_volume_is_detached_from_a_node_that_is_gone() {
     let (cluster, plugin) = (Setup::memory().impatient().start().await, Plugin::default());

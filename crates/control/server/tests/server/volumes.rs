@@ -1,4 +1,4 @@
-//! What users ask about volumes.
+//! Requests of users about volumes.
 
 use crate::make;
 use crate::plugin::{CREATE, DELETE, Plugin, Reply, VALIDATE};
@@ -24,7 +24,7 @@ async fn a_created_volume_is_what_the_plugin_made() {
     assert_eq!((volume.phase, &*volume.external_id), (VolumePhase::Ready, "ext-data"));
     assert_eq!(volume.capacity.accepted, 1);
     assert_eq!(volume.context["made"], "yes");
-    // The same command again changes nothing and makes nothing.
+    // The same command changes nothing and creates nothing the second time.
     let again = cluster.create(make::volume("data")).await.unwrap();
     assert_eq!(again, volume);
     assert_eq!(plugin.calls(), ["CreateVolume data"]);
@@ -219,7 +219,7 @@ async fn a_volume_in_use_is_neither_deleted_nor_deregistered() {
     assert_eq!(plugin.volumes().0, ["ext-data"], "the plugin was not asked");
 }
 
-/// Either the claim or the deletion wins, never both.
+/// Either the claim or the deletion succeeds, never both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_deletion_races_with_a_claim() {
     for round in 0..8 {
@@ -290,7 +290,7 @@ async fn detaching_needs_the_end_of_the_allocation() {
     let key = make::volume_key("data");
     let node = client.row.id.clone();
     cluster.create(make::volume("data")).await.unwrap();
-    // Nothing to detach is a success, unless the node is unknown.
+    // A detach without an attachment succeeds, unless the node is unknown.
     cluster.handle.volumes().detach(&key, &node).await.unwrap();
     let error = cluster.handle.volumes().detach(&key, &"nobody".into()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound);
@@ -299,13 +299,13 @@ async fn detaching_needs_the_end_of_the_allocation() {
     let claim = client.start(&alloc, &key).await;
     let error = cluster.handle.volumes().detach(&key, &node).await.unwrap_err();
     assert!(error.to_string().contains("still runs with volume data"), "{error}");
-    // The servers want it gone, but its task is still there.
+    // The allocation has to stop, but its task still runs.
     cluster.stop_job("one").await;
     until("the stop", || cluster.root().alloc(&alloc.id).filter(|a| a.server_terminal()).cloned()).await;
     let error = cluster.handle.volumes().detach(&key, &node).await.unwrap_err();
     assert!(error.to_string().contains("still runs with volume data"), "{error}");
     assert_eq!(cluster.claim(&claim.id).unwrap().phase, ClaimPhase::Mounted);
-    // Its task is over, but the client does not let go by itself.
+    // The task has ended, but the client does not unmount by itself.
     client.status(&alloc, ClientStatus::Complete).await;
     cluster.handle.volumes().detach(&key, &node).await.unwrap();
     let asked = client.detaches.lock().unwrap().clone();
@@ -335,7 +335,7 @@ async fn volumes_are_in_namespaces_that_there_are() {
     handle.admin().write_namespace(spec).await.unwrap();
     let made = handle.volumes().create(&team, body()).await.unwrap();
     assert_eq!(made[0].namespace, team);
-    // Plugins know nothing of namespaces: by the same name it would be the same volume.
+    // Plugins have no namespaces: the same name would be the same volume.
     let error = handle.volumes().create(&"default".into(), body()).await.unwrap_err();
     assert!(error.to_string().contains("for the name \"data\" the plugin has a storage"), "{error}");
     assert_eq!(error.about(), [made[0].key()], "named to those who may see it");

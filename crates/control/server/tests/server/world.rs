@@ -1,4 +1,4 @@
-//! Servers and clients of a test.
+//! The servers and clients of a test.
 
 use crate::make;
 use crate::plugin::Plugin;
@@ -26,10 +26,10 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for anything: only reached by a test that fails.
+/// The longest wait for any event, which only a failing test reaches.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Looks again until there is something to see.
+/// Polls until `look` returns a value, and returns it.
 pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let poll = async {
         loop {
@@ -45,7 +45,7 @@ pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits for a future, but not for ever.
+/// Waits for a future, at most until [`DEADLINE`].
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(DEADLINE, future).await {
         Ok(value) => value,
@@ -53,7 +53,7 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// How a server is set up.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub log: LogConfig,
@@ -82,7 +82,8 @@ impl Setup {
             ..Self::memory()
         }
     }
-    /// Nodes are missed after one to two seconds, and volumes handed on half a second later.
+    /// Shortens the waits: a node counts as down after one to two seconds, and its volumes are free half a second
+    /// later.
     pub fn impatient(self) -> Self {
         let heartbeat = HeartbeatConfig {
             min_ttl: Duration::from_millis(600),
@@ -120,7 +121,7 @@ impl Setup {
     }
 }
 
-/// A running server.
+/// A running server, as the tests use it.
 pub struct Cluster {
     pub handle: Handle,
     pub registry: ReverseRegistry,
@@ -130,13 +131,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Ends the server. What it had in hand is left as it is.
+    /// Ends the server. Unfinished work is not completed.
     pub async fn stop(self) {
         self.cancel.cancel();
         soon("the server's end", self.run).await.unwrap().unwrap();
     }
 
-    /// A client that is connected, but has not registered yet.
+    /// Returns a client that is connected, but has not registered yet.
     pub fn connect(&self, row: Node, plugin: &Plugin) -> Client {
         let detaches: Arc<Mutex<Vec<NodeDetach>>> = Arc::default();
         let (disk, asked) = (plugin.clone(), detaches.clone());
@@ -163,14 +164,14 @@ impl Cluster {
         Client { row, channel, registration: Some(registration), detaches }
     }
 
-    /// A client that is connected and registered.
+    /// Returns a client that is connected and registered.
     pub async fn join(&self, row: Node, plugin: &Plugin) -> Client {
         let client = self.connect(row, plugin);
         client.register().await.unwrap();
         client
     }
 
-    /// A node without plugins.
+    /// Returns a client without plugins that is connected and registered.
     pub async fn plain(&self, name: &str) -> Client {
         self.join(make::node(name), &Plugin::default()).await
     }
@@ -200,14 +201,14 @@ impl Cluster {
         Ok(made.remove(0))
     }
 
-    /// The one allocation of a job that should run, once there is one.
+    /// Waits for an allocation of a job that should run, and returns it.
     pub async fn placed(&self, job: &str) -> Arc<Allocation> {
         let key = make::job_key(job);
         let what = format!("an allocation of {job}");
         until(&what, || self.root().allocs_by_job(&key).find(|a| !a.terminal()).cloned()).await
     }
 
-    /// The job's evaluation that waits, once there is one that says what for.
+    /// Waits until the job's evaluation is blocked with its reasons, and returns it.
     pub async fn blocked(&self, job: &str) -> Arc<Evaluation> {
         let key = make::job_key(job);
         let what = format!("a blocked evaluation of {job}");
@@ -226,7 +227,7 @@ impl Cluster {
         .await
     }
 
-    /// Nothing is queued or worked on.
+    /// Waits until no evaluation is queued or being processed.
     pub async fn quiet(&self) {
         until("quiet", || {
             let depth = self.handle.scheduling().depth();
@@ -240,7 +241,7 @@ impl Cluster {
         self.root().claim(id).cloned()
     }
 
-    /// The claim in this phase, once it is.
+    /// Waits until the claim is in this phase, and returns it.
     pub async fn phase(&self, id: &ClaimId, phase: ClaimPhase) -> Arc<Claim> {
         let what = format!("claim of {} in phase {}", id.alloc, phase.as_str());
         until(&what, || self.claim(id).filter(|c| c.phase == phase)).await
@@ -252,12 +253,12 @@ impl Cluster {
     }
 }
 
-/// The claim of an allocation.
+/// Returns the id of the claim of an allocation on a volume.
 pub fn claim_id(volume: &VolumeKey, alloc: &Allocation) -> ClaimId {
     ClaimId { volume: volume.clone(), alloc: alloc.id.clone() }
 }
 
-/// A client agent that does what the test says.
+/// A client agent that acts as the test specifies.
 pub struct Client {
     pub row: Node,
     pub channel: Channel,
@@ -270,7 +271,7 @@ impl Client {
         self.channel.call::<methods::NodeRegister>(NodeRegister { node: self.row.clone() }, None).await
     }
 
-    /// Reports another row.
+    /// Registers the node again with another row.
     pub async fn report(&mut self, row: Node) -> NodeContact {
         self.row = row;
         self.register().await.unwrap()
@@ -285,7 +286,7 @@ impl Client {
         self.channel.call::<methods::NodeHeartbeat>(beat, None).await
     }
 
-    /// Beats until dropped.
+    /// Sends heartbeats until dropped.
     pub fn stay_alive(&self) -> impl Drop + use<> {
         let (channel, row) = (self.channel.clone(), self.row.clone());
         let task = tokio::spawn(async move {
@@ -304,7 +305,7 @@ impl Client {
         Ended(task)
     }
 
-    /// The connection of the servers to this client is lost.
+    /// Closes the connection over which the servers call this client.
     pub fn lose_connection(&mut self) {
         self.registration = None;
     }
@@ -355,8 +356,7 @@ impl Client {
         self.channel.stream::<methods::ClaimVolume>(request)
     }
 
-    /// Waits for the volume. Answers the reasons of the wait and the grant, or why there never will be
-    /// one.
+    /// Waits for the volume. Returns the reasons of the wait, and the grant or the permanent failure.
     pub async fn obtain(&self, claim: &ClaimId) -> (Vec<String>, Result<ClaimGrant, String>) {
         let mut progress = self.ask_for(claim);
         let mut reasons = Vec::new();
@@ -389,7 +389,7 @@ impl Client {
         self.channel.call::<methods::VolumeStats>(stats, None).await.unwrap();
     }
 
-    /// Obtains the volume, mounts it and runs.
+    /// Obtains the volume, mounts it and reports that the task runs.
     pub async fn start(&self, alloc: &Allocation, volume: &VolumeKey) -> Claim {
         let (_, grant) = self.obtain(&claim_id(volume, alloc)).await;
         let claim = grant.unwrap().claim;
@@ -398,7 +398,7 @@ impl Client {
         claim
     }
 
-    /// Its task ends and its mounts go.
+    /// Reports that the task has ended and that the volume is unmounted.
     pub async fn finish(&self, alloc: &Allocation, claim: &Claim) {
         self.status(alloc, ClientStatus::Complete).await;
         self.prove(claim, ClaimReportStep::Unpublished).await.unwrap();

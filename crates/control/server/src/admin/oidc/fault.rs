@@ -3,7 +3,7 @@
 use http::StatusCode;
 use std::sync::Arc;
 
-/// The reason why a provider cannot be used.
+/// The reason that a provider cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProviderFault {
     #[error("{0}")]
@@ -21,7 +21,7 @@ pub enum ProviderFault {
     PlainEndpoint(String),
 }
 
-/// The reason why a login cannot begin.
+/// The reason that a login cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthUrlFault {
     #[error("redirect URI {0} is not allowed by the auth method")]
@@ -30,7 +30,7 @@ pub enum AuthUrlFault {
     NonceTaken,
 }
 
-/// The reason why a code does not prove a login.
+/// The reason that a code does not prove a login.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeFault {
     #[error("client assertions are not supported: give the auth method an OIDCClientSecret")]
@@ -38,7 +38,7 @@ pub enum ExchangeFault {
     /// The sentence of the failed connection.
     #[error("Post \"{url}\": {reason}")]
     Post { url: String, reason: String },
-    /// `reason` is the provider's word; it may be empty.
+    /// `reason` is the text that the provider returned; it may be empty.
     #[error("{}", format!("the provider refuses the code: {status} {reason}").trim_end())]
     Refused { status: StatusCode, reason: String },
     #[error("the provider's answer is no token")]
@@ -55,7 +55,7 @@ pub enum ExchangeFault {
     AccessToken,
 }
 
-/// The reason why the provider's further claims about a user cannot be used.
+/// The reason that the provider's further claims about a user cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserInfoFault {
     /// The sentence of the failed connection.

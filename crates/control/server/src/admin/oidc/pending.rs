@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How long a login may be completed.
+/// The time within which a login may be completed.
 const LIFE: Nanos = Nanos::from_secs(300);
-/// Maximum number of pending logins; the oldest is dropped first.
+/// The maximum number of pending logins; the oldest is dropped first.
 const MAX_PENDING: usize = 10_000;
 
 /// A pending login. `Debug` shows no secret.
@@ -63,7 +63,7 @@ impl Logins {
         Ok(())
     }
 
-    /// A login can be completed once only.
+    /// Removes and returns a pending login, because a login can be completed once only.
     pub(super) fn take(&self, nonce: &str, now: UnixNanos) -> Option<Begun> {
         let mut all = self.0.lock();
         all.remove(nonce).filter(|(since, _)| now.since(*since) < LIFE).map(|(_, begun)| begun)

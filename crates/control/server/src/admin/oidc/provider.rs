@@ -29,7 +29,7 @@ pub(super) struct Provider {
     token_endpoint_auth_methods_supported: Vec<String>,
 }
 
-/// The tokens that a provider returns for a code. `Debug` shows none of it.
+/// The tokens that a provider returns for a code. `Debug` shows no token.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Tokens {
@@ -184,8 +184,8 @@ impl Provider {
     }
 }
 
-/// Refuses redirect URIs that the method does not list. Programs on the user's own machine listen on an arbitrary port
-/// (RFC 8252 section 7.3), so ports are ignored there.
+/// Refuses redirect URIs that the method does not list. Programs on the user's own machine listen on an arbitrary
+/// port (RFC 8252 section 7.3). Therefore ports of such addresses are ignored.
 pub(super) fn check_redirect(config: &AuthConfig, redirect_uri: &str) -> Result<(), AuthUrlFault> {
     let allowed = config.allowed_redirect_uris.as_deref().unwrap_or_default();
     let own = |uri: &str| {
@@ -202,7 +202,7 @@ pub(super) fn check_redirect(config: &AuthConfig, redirect_uri: &str) -> Result<
     Err(AuthUrlFault::RedirectUri(redirect_uri.to_owned()))
 }
 
-/// Whether a token of the provider belongs to this login.
+/// Returns an error unless a token of the provider belongs to this login.
 pub(super) fn check_claims(
     config: &AuthConfig,
     claims: &Map<String, Value>,

@@ -1,5 +1,5 @@
-//! Logs that lack what their servers had acknowledged, as after the restore of an older copy of a data directory. Such a server
-//! receives no entries, because it could vote against what it acknowledged.
+//! Logs that lack entries that their servers had acknowledged, for example after the restore of an older copy of a
+//! data directory. Such a server receives no entries, because it could vote against an entry that it acknowledged.
 
 use caravan_consensus::ServerId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,11 +12,11 @@ pub(super) struct Acknowledged {
     reported: BTreeSet<ServerId>,
 }
 
-/// What a measurement found.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Complete,
-    /// The log lacks entries up to this one, and nothing has reported that.
+    /// The log lacks entries up to this one, and the loss is not yet reported.
     Lost(u64),
     /// The log still lacks entries.
     StillLost,
@@ -34,8 +34,9 @@ impl Acknowledged {
         self.before = std::mem::take(&mut self.now);
     }
 
-    /// Compares the last entry of a server with what the server had acknowledged at the measurement before: positions are copies,
-    /// which may be a moment old. `acknowledged` is what the leader knows now. A server that starts has no `last` entry.
+    /// Compares the last entry of a server with the entry that the server had acknowledged at the previous
+    /// measurement. Positions are copies, which may be a moment old. `acknowledged` is the entry that the leader
+    /// records now. A server that is starting has no `last` entry.
     pub(super) fn compare(
         &mut self,
         server: ServerId,

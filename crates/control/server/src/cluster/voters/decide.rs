@@ -7,17 +7,18 @@ use caravan_types::operator::AutopilotConfig;
 use std::fmt;
 use uuid::Uuid;
 
-/// How long a server must have failed, and been out of contact, before it is removed.
+/// The time for which a server must have failed, and been out of contact, before its removal.
 const DEAD_AFTER: Nanos = Nanos::from_secs(30);
-/// How long a voter must have failed, and been out of contact, while the number of voters is even. Such a voter adds to the
-/// quorum and not to the failures that the cluster survives.
+/// The time for which a voter must have failed, and been out of contact, while the number of voters is even. Such a
+/// voter increases the quorum, but not the number of failures that the cluster survives.
 ///
-/// Example: server 4 joins in place of server 3, which was killed. Three of four voters are the quorum until server 3 is removed,
-/// so a second server that is replaced after 20 s would end it.
+/// Example: server 4 joins in place of server 3, which was killed. Three of four voters are the quorum until server 3
+/// is removed. So a second server that is replaced after 20 s would end the quorum.
 const SPARE_DEAD_AFTER: Nanos = Nanos::from_secs(5);
-/// How long a server that was removed from the member table must have been out of contact before it is removed.
+/// The time without contact after which a server that was removed from the member table is removed from the log.
 const GONE_AFTER: Nanos = Nanos::from_secs(5);
-/// How long a term waits before it removes a server that the member table does not know: the table may still fill.
+/// The age from which a term removes a server that the member table does not contain. Until then, the table may be
+/// incomplete.
 const UNKNOWN_AFTER: Nanos = Nanos::from_secs(60);
 
 /// A server in the member table, in the membership of the log, or in both.
@@ -28,24 +29,24 @@ pub(super) struct Server {
     pub(super) name: String,
     /// Address for calls between servers.
     pub(super) address: String,
-    /// Status in the member table; `None`: the table does not know the server.
+    /// Status in the member table; `None`: the table does not contain the server.
     pub(super) status: Option<Status>,
-    /// For how long it has this status.
+    /// The time for which the server has had this status.
     pub(super) status_age: Nanos,
-    /// Whether the member table has known the server in this term.
+    /// Whether the member table has contained the server in this term.
     pub(super) was_known: bool,
     /// Whether an operator removed the server from the log a short while ago.
     pub(super) is_held: bool,
     /// Whether the admission of the server has just failed.
     pub(super) is_stuck: bool,
-    /// The cluster that the server shows.
+    /// The cluster that the server announces.
     pub(super) cluster: Option<Uuid>,
-    /// The number that the server shows.
+    /// The number that the server announces.
     pub(super) number: Option<ServerId>,
     /// The feature level that the server supports.
     pub(super) level: Option<u32>,
     pub(super) never_votes: bool,
-    /// For how long the server has been healthy; `None` if it is not.
+    /// The time for which the server has been healthy; `None` if the server is not healthy.
     pub(super) healthy_for: Option<Nanos>,
     /// The server in the membership of the log.
     pub(super) recorded: Option<MemberState>,
@@ -64,14 +65,14 @@ impl Server {
         Peer { server: self.id, name: self.name.clone(), addr: self.address.clone() }
     }
 
-    /// Whether the leader has not been in contact for a time.
+    /// Whether the leader has had no contact with the server for a time.
     fn is_silent(&self, time: Nanos) -> bool {
         let contact = self.recorded.as_ref().and_then(|state| state.last_contact);
         contact.is_none_or(|age| Nanos::from_std(age) >= time)
     }
 
-    /// Whether the server was removed from the member table: by a user, or because another server has its name. One that
-    /// runs returns to the table and stays.
+    /// Whether the server was removed from the member table: by a user, or because another server has its name. A
+    /// server that still runs returns to the table and stays a member.
     fn is_gone(&self) -> bool {
         self.status.is_none() && self.was_known && self.is_silent(GONE_AFTER)
     }
@@ -86,7 +87,7 @@ pub(super) struct Facts<'a> {
     pub(super) level: u32,
     /// The cluster of the leader.
     pub(super) cluster: Uuid,
-    /// For how long the leader leads.
+    /// The time for which the leader has led.
     pub(super) term_age: Nanos,
     pub(super) config: &'a AutopilotConfig,
     pub(super) servers: &'a [Server],
@@ -140,7 +141,8 @@ pub(super) fn decide(facts: &Facts<'_>) -> Option<Change> {
         .or_else(|| remove_dead(facts))
 }
 
-/// Records a changed name or address: of the leader itself without delay, because old logs do not name their server.
+/// Returns the change that records a new name or address. The leader's own record needs no announced number, because
+/// old logs do not name their server.
 fn describe(facts: &Facts<'_>, server: &Server) -> Option<Change> {
     let recorded = server.recorded.as_ref()?;
     let (is_own, peer) = (recorded.number == facts.own, server.peer());
@@ -166,14 +168,15 @@ fn admit(facts: &Facts<'_>, server: &Server) -> Option<Change> {
         return None;
     }
     match (server.cluster, &server.recorded) {
-        // A server without a log that the membership knows has lost its log: it gets another number.
+        // A member without a log has lost its log: the server receives another number.
         (None, recorded) => {
             let own = recorded.as_ref().map(|state| state.number);
             if own == Some(facts.own) {
                 return None;
             }
-            // A new server with the name of a failed one takes its place. At the same address the earlier one does not
-            // run any more, so a machine that lost its whole disk does not count as two voters until it has failed.
+            // A new server with the name of a failed server replaces that server. At the same address, the earlier
+            // server does not run any more. So a machine that lost its whole disk does not count as two voters until
+            // the failure is noticed.
             let namesake = facts.servers.iter().find(|other| {
                 let is_over = other.status == Some(Status::Failed) || other.address == server.address;
                 other.id != server.id && other.name == server.name && is_over
@@ -207,7 +210,7 @@ fn promote(facts: &Facts<'_>, server: &Server) -> Option<Change> {
         .then_some(Change::Promote { number: recorded.number })
 }
 
-/// Whether the cluster keeps its quorum without a server: all other voters that it needs are healthy.
+/// Returns whether the cluster keeps its quorum without a server: all other voters that the quorum needs are healthy.
 fn can_lose(facts: &Facts<'_>, server: &Server) -> bool {
     if !server.is_voter() {
         return true;
@@ -220,7 +223,7 @@ fn can_lose(facts: &Facts<'_>, server: &Server) -> bool {
     !others.is_empty() && healthy.count() > others.len() / 2
 }
 
-/// Removes one dead server, never below the smallest quorum that the configuration allows.
+/// Returns the removal of one dead server. The number of voters never falls below the configured minimum.
 fn remove_dead(facts: &Facts<'_>) -> Option<Change> {
     if !facts.config.cleanup_dead_servers {
         return None;
@@ -252,7 +255,7 @@ fn is_dead(facts: &Facts<'_>, server: &Server) -> bool {
     let is_own = server.recorded.as_ref().is_some_and(|state| state.number == facts.own);
     match server.status {
         _ if is_own => false,
-        // Only what the log knows concerns the quorum; others stay in the table until they are reaped.
+        // Only members of the log concern the quorum; other servers stay in the table until they are reaped.
         Some(Status::Failed) if server.recorded.is_some() => {
             server.status_age >= dead_after && server.is_silent(dead_after)
         }

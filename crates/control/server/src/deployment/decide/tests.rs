@@ -13,7 +13,7 @@ const NOW: UnixNanos = UnixNanos(1_000);
 struct World(Root);
 
 impl World {
-    /// A job in version 0 with `count` allocations of its deployment `d`.
+    /// Creates a state with one node, and with a job in version 0 whose group desires `count` allocations.
     fn new(count: u32, change: impl FnOnce(&mut TaskGroup)) -> Self {
         let mut world = Self(Root::default());
         let node = Node { id: "n".into(), name: "n".into(), status: NodeStatus::Ready, ..Node::default() };
@@ -163,7 +163,7 @@ fn a_failed_allocation_is_tried_again_while_its_policy_allows_it() {
     world.says("a", ClientStatus::Failed, Some(false));
     let step = world.decide(1_001);
     assert_eq!((step.end, step.reschedule.len(), step.evaluate), (None, 1, true));
-    // Its only attempt was made before.
+    // The only attempt that the policy allows was made before.
     let tracker = RescheduleTracker {
         events: vec![caravan_types::alloc::RescheduleEvent { reschedule_time: NOW, ..Default::default() }],
         ..RescheduleTracker::default()

@@ -24,7 +24,7 @@ impl World {
         self.0 = next;
     }
 
-    /// A job with one allocation in a status, made by evaluation `e`.
+    /// Adds a job with one allocation in a status, created by evaluation `e`.
     fn job(&mut self, kind: JobType, status: ClientStatus) {
         let group = TaskGroup { name: "g".into(), count: 1, ..TaskGroup::default() };
         let job = Job {

@@ -16,7 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Distinguishes one failure from the next: the number of tries and their recorded time.
+/// The identity of a failure: the number of tries and the recorded time of the next try.
 type Failure = (u32, UnixNanos);
 
 /// The healthy controllers of a plugin: their nodes and allocations.
@@ -29,26 +29,26 @@ fn healthy(plugin: Option<&Plugin>) -> Controllers {
 
 #[derive(Debug, Default)]
 struct Book {
-    /// By node and the index with which its silence began.
+    /// The silences, by node and the index with which the silence began.
     silences: FirstSeen<(NodeId, u64), ()>,
-    /// By claim, with its generation.
+    /// The failures, by claim; each with the claim's generation.
     claims: Failures<ClaimId, (u32, Failure), Controllers>,
     volumes: FirstSeen<VolumeKey, Failure>,
-    /// By claim: the step that failed, and whether a call of it was refused. Only claims with a failed call.
+    /// The failed step of each claim with a failed call, and whether a call of the step was refused.
     answers: BTreeMap<ClaimId, ((u32, ClaimPhase), bool)>,
 }
 
-/// When this server first observed each wait; cheap to clone.
+/// The times at which this server first observed each wait; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seens(Arc<Mutex<Book>>);
 
 impl Seens {
-    /// Each lock holder makes one complete change, so a panic leaves the data consistent.
+    /// Locks the book. Each holder performs one complete change, so a panic leaves the data consistent.
     fn book(&self) -> MutexGuard<'_, Book> {
         self.0.lock()
     }
 
-    /// Returns when this server first observed what a claim may have to wait for.
+    /// Returns when this server first observed each condition for which a claim may wait.
     pub(super) fn of_claim(
         &self,
         claim: &Claim,
@@ -70,8 +70,8 @@ impl Seens {
         seen
     }
 
-    /// Records how a call of the claim's current step failed. The pauses between tries begin again with the first refusal
-    /// after outcomes that were open: they may have grown for as long as the plugin was busy.
+    /// Records how a call of the claim's current step failed. The pauses between tries begin again with the first
+    /// refusal after unknown outcomes, because the pauses may have grown while the plugin was busy.
     pub(super) fn failed(&self, claim: &Claim, failure: CallFailure) {
         let refused = match failure {
             CallFailure::NotMade => return,
@@ -89,7 +89,7 @@ impl Seens {
         book.answers.insert(claim.id.clone(), (step, refused || before == Some(true)));
     }
 
-    /// Returns when the volume's intent is retried; `None` if it may be retried at once.
+    /// Returns when the volume's intent is retried; `None` if it may be retried immediately.
     pub(super) fn due(&self, volume: &Volume, now: BootInstant) -> Option<BootInstant> {
         if volume.next_try.is_zero() {
             return None;
@@ -109,7 +109,7 @@ impl Seens {
 }
 
 impl Reconciler {
-    /// Returns when the volume's intent is expected to be retried, by the current wall clock; 0 = at once.
+    /// Returns when the volume's intent is expected to be retried, by the current wall clock; 0 = immediately.
     pub(in crate::volume) fn next_try(&self, volume: &Volume) -> UnixNanos {
         let now = self.core.clock.read();
         self.seens.due(volume, now.boot).map_or(UnixNanos(0), |due| now.wall.plus(due.since(now.boot)))

@@ -1,4 +1,4 @@
-//! Detaching: the call, and what follows a plugin's refusal.
+//! The detach of a volume: the call, and the steps after a plugin's refusal.
 
 use super::Reconciler;
 use crate::error::ServerError;
@@ -29,7 +29,7 @@ struct Detach<'a> {
 enum Detached {
     /// The plugin detached the volume.
     ByCall,
-    /// The plugin refused before; the sentence says what settled it.
+    /// The plugin refused before; the text states how the detach was settled.
     Settled(String),
 }
 
@@ -50,7 +50,7 @@ impl Reconciler {
             Ok(Detached::ByCall) => self.conclude(claim, index, Ok(ClaimStep::Freed)).await,
             Ok(Detached::Settled(how)) => {
                 tracing::warn!(volume = %claim.id.volume, alloc = %claim.id.alloc, %how, "a refused detach is settled");
-                // The history keeps how it was settled.
+                // The history records how the detach was settled.
                 let note = ClaimStep::Failed { error: how, next_try: self.core.now() };
                 let Some(index) = self.step(&claim.id, index, note).await? else { return Ok(()) };
                 self.conclude(claim, index, Ok(ClaimStep::Freed)).await
@@ -135,7 +135,8 @@ impl Detach<'_> {
         Listed::Unknown
     }
 
-    /// Attaches the volume to the same node again, so that the plugin knows the attachment, and detaches it.
+    /// Attaches the volume to the same node again, so that the plugin records the attachment, and detaches the
+    /// volume.
     async fn attach_again(&self, refused: CallError, volume: &Volume) -> Result<Detached, CallError> {
         let node = &self.claim.external_node_id;
         let operation = ControllerOperation::Publish {
@@ -148,7 +149,7 @@ impl Detach<'_> {
         };
         match self.call(operation).await {
             Ok(_) => {}
-            // Nothing is attached to a node, or of a volume, that does not exist.
+            // A node or a volume that does not exist has no attachment.
             Err(error) if error.is_missing() => {
                 return Ok(Detached::Settled(format!("{refused}; {error}: the claim goes on")));
             }

@@ -18,9 +18,9 @@ pub(crate) struct Owners {
 
 #[derive(Debug, Default)]
 struct Notices {
-    /// Volumes that commands released and the reconciler has not looked at yet.
+    /// Volumes that commands released and that the reconciler has not checked yet.
     released: Mutex<BTreeSet<VolumeKey>>,
-    /// Wakes the reconciler, which is only one. Remembered until it looks.
+    /// The wake-up of the reconciler, the only waiter. A notification is kept until the reconciler waits.
     left: Notify,
 }
 
@@ -32,8 +32,8 @@ pub(crate) struct Own {
     _notice: Option<Notice>,
 }
 
-/// Reports a volume to the reconciler when dropped: the command may have left something open, and the reconciler could
-/// not look at the volume meanwhile.
+/// A guard that reports a volume to the reconciler when dropped. The command may have left a step open, and the
+/// reconciler could not check the volume meanwhile.
 #[derive(Debug)]
 struct Notice {
     notices: Arc<Notices>,
@@ -54,14 +54,15 @@ impl Notices {
 }
 
 impl Owners {
-    /// Returns the right for the reconciler unless a command has it or waits for it: its end wakes the reconciler.
+    /// Returns the right for the reconciler, unless a command has the right or waits for it. The end of the command
+    /// wakes the reconciler.
     pub(super) fn for_reconciler(&self, key: &VolumeKey) -> Option<Own> {
         self.locks.try_lock(key).map(|guard| Own { _guard: guard, _notice: None })
     }
 
     /// Waits for the right for a command, but not longer than `timeout`.
     pub(crate) async fn for_command(&self, key: &VolumeKey, timeout: Duration) -> Option<Own> {
-        // Also a wait that ends without the right may have kept the reconciler out.
+        // A wait that ends without the right may also have kept the reconciler out.
         let notice = Notice { notices: self.notices.clone(), key: key.clone() };
         let guard = runtime::timeout(timeout, self.locks.lock(key)).await.ok()?;
         Some(Own { _guard: guard, _notice: Some(notice) })
@@ -100,7 +101,7 @@ mod tests {
         assert!(owners.released().is_empty(), "its own turns do not wake it");
     }
 
-    /// The lock may have been about to be the command's when the reconciler asked for it.
+    /// The command may have been the next owner of the lock when the reconciler requested the lock.
     #[tokio::test]
     async fn a_command_that_gives_up_wakes_the_reconciler() {
         let (owners, key) = (Owners::default(), VolumeKey::new("default", "v"));

@@ -1,4 +1,4 @@
-//! Execution of claim steps: writes the intent, makes the call, writes the outcome.
+//! The execution of claim steps: the reconciler writes the intent, makes the call, and writes the outcome.
 
 use super::Reconciler;
 use crate::error::ServerError;
@@ -55,8 +55,8 @@ impl Reconciler {
         }
     }
 
-    /// Records how a call ended. A claim whose allocation ended meanwhile keeps its new phase: the intent already
-    /// records that the call may have been executed.
+    /// Records the outcome of a call. A claim whose allocation ended meanwhile keeps its new phase: the intent
+    /// already records that the call may have been executed.
     pub(in crate::volume) async fn conclude(
         &self,
         claim: &Claim,
@@ -91,7 +91,7 @@ impl Reconciler {
         let _permit = self.controllers.calls.permit(&claim.plugin_id, Lane::Attach).await;
         let intent = ClaimStep::IntendAttach { external_node_id: external_node_id.clone() };
         let Some(index) = self.step(&claim.id, claim.modify_index, intent).await? else { return Ok(()) };
-        // The wait for the limit may have taken long.
+        // The wait for the permit may have taken long.
         let root = self.core.snapshot();
         let Some(volume) = root.volume(&claim.id.volume) else { return Ok(()) };
         let secrets = match self.core.secrets_of(&root, volume) {

@@ -1,4 +1,4 @@
-//! Why claims wait. Not replicated: the reasons are derived at every look.
+//! The reasons why claims wait. They are not replicated, because every check of a volume derives them.
 
 #[cfg(test)]
 use crate::volume::calls::LAG;
@@ -17,7 +17,7 @@ type Reasons = BTreeMap<VolumeKey, BTreeMap<AllocId, Wait>>;
 pub(crate) struct Waits {
     reasons: Arc<Mutex<Reasons>>,
     changed: Arc<Notify>,
-    /// The volumes whose reasons change, and those whose calls begin and end.
+    /// The channel that reports the volumes whose reasons change, or whose calls begin or end.
     volumes: broadcast::Sender<VolumeKey>,
 }
 
@@ -36,7 +36,8 @@ pub(crate) struct WaitChanges {
 }
 
 impl WaitChanges {
-    /// Waits for a change of reasons or calls and returns its volume; after a lag, all volumes that have reasons. Cancel safe.
+    /// Waits for a change of reasons or calls and returns its volume; after a lag, all volumes with reasons. Cancel
+    /// safe.
     pub(crate) async fn next(&mut self) -> Vec<VolumeKey> {
         match self.volumes.recv().await {
             Ok(volume) => vec![volume],
@@ -48,7 +49,7 @@ impl WaitChanges {
 }
 
 impl Waits {
-    /// `volumes`: where the volumes are reported whose calls begin and end.
+    /// Creates an empty record; `volumes` is the channel that reports the volumes whose calls begin and end.
     pub(crate) fn new(volumes: broadcast::Sender<VolumeKey>) -> Self {
         Self { reasons: Arc::default(), changed: Arc::default(), volumes }
     }
@@ -57,12 +58,12 @@ impl Waits {
         self.reasons.lock()
     }
 
-    /// Returns why the claim waits, if it does.
+    /// Returns the reason why the claim waits, if the claim waits.
     pub(crate) fn get(&self, id: &ClaimId) -> Option<Wait> {
         self.reasons().get(&id.volume)?.get(&id.alloc).cloned()
     }
 
-    /// Counts the claims that wait, by [`WaitReason::code`]; every code is there.
+    /// Counts the claims that wait, by [`WaitReason::code`]; every code is present.
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, usize> {
         let mut counts: BTreeMap<&'static str, usize> =
             WaitReason::CODES.iter().map(|code| (*code, 0)).collect();
@@ -72,7 +73,7 @@ impl Waits {
         counts
     }
 
-    /// Ends when some reason changed after this call.
+    /// Returns a future that completes when a reason changes after this call.
     pub(crate) fn changed(&self) -> impl Future<Output = ()> + use<> {
         // The future counts from its creation, polled or not (tokio, Notify::notify_waiters).
         self.changed.clone().notified_owned()
@@ -97,12 +98,12 @@ impl Waits {
     fn report(&self, volume: &VolumeKey) {
         self.changed.notify_waiters();
         if self.volumes.receiver_count() > 0 {
-            // The last receiver may have gone away.
+            // The last receiver may have been dropped.
             let _ = self.volumes.send(volume.clone());
         }
     }
 
-    /// Records what the claim waits for; none when it does not wait any more.
+    /// Records the reason why the claim waits; `None` removes the reason.
     pub(crate) fn set(&self, id: &ClaimId, wait: Option<Wait>) {
         {
             let mut reasons = self.reasons();
@@ -176,7 +177,7 @@ mod tests {
         let mut changes = waits.follow();
         waits.set(&id("v", "a"), Some(WaitReason::VolumeGone.into()));
         assert_eq!(changes.next().await, [id("v", "a").volume]);
-        // The same reason again is no change; its end is one.
+        // The same reason again is no change; the removal of a reason is a change.
         waits.set(&id("v", "a"), Some(WaitReason::VolumeGone.into()));
         waits.set(&id("v", "a"), Some(WaitReason::VolumeCreating.into()));
         waits.keep(&id("v", "a").volume, &BTreeSet::new());

@@ -150,7 +150,7 @@ fn a_replaced_server_that_still_shows_as_alive_does_not_return() {
     servers[2].recorded.as_mut().unwrap().peer = servers[2].peer();
     servers.push(replaced);
     assert_eq!(due(&servers), None);
-    // The server at the address has failed: the other one may be the one that runs.
+    // The server at the address has failed: the replaced server may be the server that runs.
     servers[2] = Server { address: servers[2].address.clone(), status_age: Nanos::ZERO, ..failed(4) };
     assert!(matches!(due(&servers), Some(Change::Return { number: ServerId(3), .. })));
 }
@@ -172,7 +172,7 @@ fn a_changed_address_is_recorded() {
     servers[1].address = "10.9.9.9:4647".into();
     let peer = servers[1].peer();
     assert_eq!(due(&servers), Some(Change::Describe { number: ServerId(2), peer }));
-    // The record of an old log has no id; the leader knows its own number.
+    // The record of an old log has no id; the leader finds its record by its own number.
     let mut own = server(1, true);
     own.recorded.as_mut().unwrap().peer = Peer::at("127.0.0.1:4647");
     assert!(matches!(due(&[own]), Some(Change::Describe { number: ServerId(1), .. })));
@@ -201,7 +201,7 @@ fn a_dead_server_is_removed_after_proof_of_its_death() {
     assert_eq!(due_with(&off, &servers(failed(3)), 100), None);
     let min = AutopilotConfig { min_quorum: 3, ..AutopilotConfig::default() };
     assert_eq!(due_with(&min, &servers(failed(3)), 100), None);
-    // A server that the table does not know, long after the term began.
+    // A server that the table does not contain, long after the term began.
     let unknown = Server { status: None, was_known: false, name: String::new(), ..failed(3) };
     let removed = Some(Change::Remove { number: ServerId(3), name: String::new(), forced: true });
     assert_eq!(due(&servers(unknown.clone())), removed);
@@ -218,7 +218,7 @@ fn a_dead_voter_beside_its_replacement_is_removed_soon() {
     let servers = |secs| [server(1, true), server(2, true), dead(secs), server(4, true)];
     assert!(matches!(due(&servers(5)), Some(Change::Remove { number: ServerId(3), forced: true, .. })));
     assert_eq!(due(&servers(4)), None);
-    // Three voters lose a failure that they survive with its removal, so they wait for its return.
+    // With three voters, the return of the dead voter lets the cluster survive a failure again, so the cluster waits.
     assert_eq!(due(&[server(1, true), server(2, true), dead(5)]), None);
     assert_eq!(
         due(&[server(1, true), server(2, true), dead(5), server(4, false)]),
@@ -228,17 +228,17 @@ fn a_dead_voter_beside_its_replacement_is_removed_soon() {
 
 #[test]
 fn the_quorum_is_never_given_up() {
-    // Two of four are dead: no quorum is left to decide, and removal would only hide that.
+    // Two servers of four are dead: no quorum is left to decide, and a removal would only hide that.
     let servers = [server(1, true), server(2, true), failed(3), failed(4)];
     assert_eq!(due(&servers), None);
-    // One is dead, and another one is not healthy.
+    // One server is dead, and another server is not healthy.
     let servers = [server(1, true), Server { healthy_for: None, ..server(2, true) }, failed(3)];
     assert_eq!(due(&servers), None);
-    // The only other voter left: this one alone stays.
+    // The only other voter left: only this server stays.
     let mut left = server(2, true);
     left.status = Some(Status::Left);
     assert!(matches!(due(&[server(1, true), left]), Some(Change::Remove { .. })));
-    // Two dead of five: both go, one after the other.
+    // Two servers of five are dead: both are removed, one after the other.
     let mut five: Vec<Server> = (1..=3).map(|n| server(n, true)).collect();
     five.extend([failed(4), failed(5)]);
     assert!(matches!(due(&five), Some(Change::Remove { number: ServerId(4), .. })));

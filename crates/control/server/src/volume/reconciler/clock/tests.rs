@@ -23,7 +23,8 @@ fn a_silence_counts_from_when_it_was_seen_and_the_next_one_anew() {
     assert_eq!(seens.of_claim(&claim, silent(5), None, at(30)).silence, at(10));
     assert_eq!(seens.of_claim(&claim, Presence::Here, None, at(31)).silence, at(31));
     assert_eq!(seens.of_claim(&claim, silent(6), None, at(40)).silence, at(40));
-    // Removed in its silence: the claim knows which one is waited out. Another claim may wait for another.
+    // The node is removed in its silence: the claim records the silence that is waited out. Another claim may wait
+    // for another silence.
     let fenced = |index| Claim { fence_index: Some(index), phase: ClaimPhase::Fencing, ..claim.clone() };
     assert_eq!(seens.of_claim(&fenced(6), Presence::Unknown, None, at(50)).silence, at(40));
     assert_eq!(seens.of_claim(&fenced(0), Presence::Unknown, None, at(50)).silence, at(50));
@@ -42,7 +43,7 @@ fn a_failure_is_waited_out_whatever_the_wall_clock_promised() {
         assert_eq!(seens.due(&failed(3, wall), at(12)), None);
     }
     assert_eq!(seens.due(&failed(3, 0), at(10)), None);
-    // The next failure begins its own wait.
+    // The next failure begins a separate wait.
     seens.due(&failed(3, 7), at(10));
     assert_eq!(seens.due(&failed(4, 8), at(20)), Some(at(20).plus(retry::delay(4))));
 }
@@ -167,14 +168,14 @@ impl World {
         self.commit(Change::NodeStatus { node: "n".into(), status, event: None, evals: vec![] }).await;
     }
 
-    /// Both clocks go on, and the wall clock steps besides.
+    /// Advances both clocks by `secs`, and the wall clock by `step` more seconds.
     fn pass(&self, secs: i64, step: i64) {
         let mut moment = self.moment.lock();
         moment.boot = moment.boot.plus(Nanos::from_secs(secs));
         moment.wall = moment.wall.plus(Nanos::from_secs(secs + step));
     }
 
-    /// Looks until nothing more can be done; answers the claim's phase.
+    /// Checks the volume until no step is possible; returns the claim's phase.
     async fn settled(&self) -> ClaimPhase {
         while self.reconciler.look(&self.id.volume).await.progressed {}
         self.claim().phase
@@ -194,7 +195,7 @@ async fn a_fence_lasts_as_long_as_it_lasts_whatever_the_wall_clock_does() {
         assert_eq!(w.settled().await, ClaimPhase::Mounted, "its task may still run");
         w.pass(1, step);
         assert_eq!(w.settled().await, ClaimPhase::Mounted, "the clock stepped by {step} s");
-        // Its allocation is declared lost: the claim is on its way out, and still fenced.
+        // The allocation is lost: the claim is being released, and is still fenced.
         w.step(ClaimStep::Release).await;
         assert_eq!(w.settled().await, ClaimPhase::Fencing);
         w.pass(38, step);
