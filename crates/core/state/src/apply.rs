@@ -1,4 +1,4 @@
-//! Applying a command: a pure function from a root to the next.
+//! The application of a command: a pure function from a root to the next root.
 
 mod admin;
 mod alloc;
@@ -23,11 +23,12 @@ use caravan_types::eval::{EvalStatus, Evaluation};
 use caravan_types::node::Node;
 use caravan_types::{AllocId, EvalId};
 
-/// The result of a part of a command.
+/// The result of one part of a command.
 type Done = Result<(), Refusal>;
 
 impl Root {
-    /// Applies a command: returns the next root, the outcome for the proposer, and the changes. The index is that of the state.
+    /// Applies a command. Returns the next root, the outcome for the proposer, and the changes. The index is that of
+    /// the state.
     ///
     /// The result depends on the arguments only. A refused command changes only the root's index.
     pub fn apply(&self, index: u64, command: &Command) -> (Self, Outcome, ChangeSet) {
@@ -35,7 +36,7 @@ impl Root {
         (root, outcome, changes)
     }
 
-    /// Does the same, and returns the rows of the changed allocations too.
+    /// Applies a command as [`Self::apply`] does, and returns the rows of the changed allocations too.
     pub(crate) fn apply_with_rows(
         &self,
         index: u64,
@@ -193,8 +194,8 @@ impl Tx {
         Ok(())
     }
 
-    /// Writes evaluations. One that ends with everything placed makes older blocked ones of its job redundant: they are
-    /// canceled with it.
+    /// Writes evaluations. A completed evaluation with everything placed makes older blocked evaluations of its job
+    /// redundant: they are canceled with it.
     pub(crate) fn evals(&mut self, evals: &[Evaluation]) {
         for eval in evals {
             self.put_eval(eval.clone());
@@ -225,7 +226,7 @@ impl Tx {
         }
     }
 
-    /// Removes evaluations that have ended, and allocations of which nothing can run any more.
+    /// Removes evaluations that have ended, and allocations whose tasks have certainly ended.
     fn collect(&mut self, evals: &[EvalId], allocs: &[AllocId]) {
         for id in evals {
             if self.root.eval(id).is_some_and(|eval| eval.status.is_terminal()) {

@@ -15,23 +15,23 @@ use std::io::{self, Read as _, Write};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ArchiveMeta {
-    /// Version of the archive's format.
+    /// The version of the archive's format.
     pub version: u32,
-    /// `<term>-<index>-<milliseconds>`.
+    /// The id of the archive: `<term>-<index>-<milliseconds>`.
     #[serde(rename = "ID")]
     pub id: String,
-    /// Index of the state.
+    /// The index of the state.
     pub index: u64,
-    /// Term of the leader that made it.
+    /// The term of the leader that wrote the archive.
     pub term: u64,
-    /// Time of creation, in milliseconds since the epoch.
+    /// The time of creation, in milliseconds since the epoch.
     pub created: i64,
 }
 
-/// Size of the key of a cluster in bytes.
+/// The size of the key of a cluster in bytes.
 pub const KEY: usize = 32;
 
-/// The key of the cluster in an archive: it opens the root keys in the state, and so all secrets.
+/// The key of the cluster in an archive. It opens the root keys in the state, and so all secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub enum ArchiveKey {
     /// The bytes of the key, in plain.
@@ -40,7 +40,7 @@ pub enum ArchiveKey {
     Sealed(Vec<u8>),
 }
 
-// Written by hand, so that `Debug` hides the key.
+// The implementation is not derived, so that `Debug` hides the key.
 impl fmt::Debug for ArchiveKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -53,15 +53,15 @@ impl fmt::Debug for ArchiveKey {
 /// The content of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archive {
-    /// Written before the state, so that a reader can show it without decoding the state.
+    /// The metadata, written before the state so that a reader can show it without decoding the state.
     pub meta: ArchiveMeta,
-    /// Encoded by the caller; the archive only carries the bytes and their digest.
+    /// The encoded state; the archive only contains the bytes and their digest.
     pub state: Vec<u8>,
     /// The key of the cluster, in archives that were saved with it.
     pub key: Option<ArchiveKey>,
 }
 
-/// Why bytes are not a valid archive.
+/// The reason that bytes are not a valid archive.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The bytes are not compressed.
@@ -89,9 +89,9 @@ const STATE: &str = "state.bin";
 const SUMS: &str = "SHA256SUMS";
 const CLEAR_KEY: &str = "cluster.key";
 const SEALED_KEY: &str = "cluster.key.sealed";
-/// Maximum size of a sealed key.
+/// The maximum size of a sealed key.
 const MAX_SEALED_KEY: usize = 4096;
-/// Maximum size of an unpacked state, so that a small file cannot fill the memory.
+/// The maximum size of an unpacked state, so that a small file cannot fill the memory.
 const LARGEST: u64 = 8 << 30;
 
 fn hex(digest: &[u8]) -> String {
@@ -102,7 +102,7 @@ fn sum(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Packs an encoded state, with the key of the cluster if there is one.
+/// Packs an encoded state, with the key of the cluster if one is given.
 ///
 /// # Errors
 /// Never in memory; the signature follows from the `Write` trait.
@@ -110,8 +110,8 @@ pub fn pack(meta: &ArchiveMeta, state: &[u8], key: Option<&ArchiveKey>) -> io::R
     pack_written(meta, state.len() as u64, |out| out.write_all(state), key)
 }
 
-/// Packs a state as [`pack`] does, without the whole encoded state in memory: the state is encoded twice, at first for its
-/// length, which stands before it.
+/// Packs a state as [`pack`] does, without the whole encoded state in memory. The state is encoded twice, because its
+/// length precedes it in the archive.
 ///
 /// # Errors
 /// Never in memory; the signature follows from the `Write` trait.
@@ -188,7 +188,7 @@ fn append_written(
 /// The size of a block of a tar archive.
 const BLOCK: usize = 512;
 
-/// Counts the bytes that pass, and adds them to a checksum if there is one.
+/// A writer that counts the bytes, and adds them to a checksum if there is one.
 struct Counted<W> {
     out: W,
     sum: Option<Sha256>,
@@ -213,7 +213,7 @@ impl<W: Write> Write for Counted<W> {
 /// Unpacks an archive.
 ///
 /// # Errors
-/// If the bytes are not an archive, or it is damaged.
+/// If the bytes are not an archive, or the archive is damaged.
 pub fn unpack(bytes: &[u8]) -> Result<Archive, ArchiveError> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Err(ArchiveError::Compression);

@@ -15,51 +15,51 @@ pub enum Changed {
     Node(NodeId),
     /// The node was removed.
     NodeRemoved(NodeId),
-    /// Written.
+    /// The job was written.
     Job(JobKey),
-    /// Removed.
+    /// The job was removed.
     JobRemoved(JobKey),
     /// The counts derived from the job's allocations, evaluations and children may differ.
     JobSummary(JobKey),
-    /// Written.
+    /// The deployment was written.
     Deployment(DeploymentId),
-    /// Removed.
+    /// The deployment was removed.
     DeploymentRemoved(DeploymentId),
-    /// Written.
+    /// The evaluation was written.
     Eval(EvalId),
-    /// Removed.
+    /// The evaluation was removed.
     EvalRemoved(EvalId),
-    /// Written.
+    /// The allocation was written.
     Alloc(AllocId),
-    /// Removed.
+    /// The allocation was removed.
     AllocRemoved(AllocId),
-    /// Written.
+    /// The volume was written.
     Volume(VolumeKey),
-    /// Removed.
+    /// The volume was removed.
     VolumeRemoved(VolumeKey),
-    /// Written.
+    /// The claim was written.
     Claim(ClaimId),
-    /// Removed.
+    /// The claim was removed.
     ClaimRemoved(ClaimId),
-    /// Written.
+    /// The plugin was written.
     Plugin(PluginId),
-    /// Removed.
+    /// The plugin was removed.
     PluginRemoved(PluginId),
-    /// Written.
+    /// The host volume was written.
     HostVolume(HostVolumeId),
-    /// Removed.
+    /// The host volume was removed.
     HostVolumeRemoved(HostVolumeId),
     /// The hold of a group on a host volume was written.
     HostClaim(String),
-    /// Removed.
+    /// The hold of a group on a host volume was removed.
     HostClaimRemoved(String),
-    /// Written.
+    /// The variable was written.
     Variable(VariableKey),
-    /// Removed.
+    /// The variable was removed.
     VariableRemoved(VariableKey),
-    /// Written.
+    /// The service registration was written.
     Service(ServiceId),
-    /// Removed.
+    /// The service registration was removed.
     ServiceRemoved(ServiceId),
     /// An operator wrote the row.
     Admin(AdminRow),
@@ -98,18 +98,18 @@ impl Changed {
 /// All changes of one command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeSet {
-    /// Index of the command.
+    /// The index of the command.
     pub index: u64,
-    /// The time at which its proposer decided; 0 after a restore.
+    /// The time at which the command's proposer decided; 0 after a restore.
     pub now: UnixNanos,
-    /// Kind of the command ([`caravan_types::command::Change::kind`]), or [`ChangeSet::RESTORE`].
+    /// The kind of the command ([`caravan_types::command::Change::kind`]), or [`ChangeSet::RESTORE`].
     pub kind: &'static str,
-    /// Changed rows, each once, in a fixed order. Empty if the command was refused or changed nothing.
+    /// The changed rows, each once, in a fixed order. Empty if the command was refused or changed nothing.
     pub changes: Vec<Changed>,
 }
 
 impl ChangeSet {
-    /// The kind of the set that announces a replaced state: drop all derived data and read the state again.
+    /// The kind of the set that announces a replaced state. Receivers drop all derived data and read the state again.
     pub const RESTORE: &'static str = "Restore";
 
     /// Whether the whole state was replaced.

@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 
 /// Returns all violations of a root's invariants, one sentence each; empty for a sound root.
 ///
-/// Secondary indexes are compared with rebuilt ones, derived rows are derived again, the references between rows and
-/// their indexes are followed, and the rules of volumes are checked.
+/// The check compares secondary indexes with rebuilt ones and derives derived rows again. It also follows the
+/// references between rows and their indexes, and checks the rules of volumes.
 pub fn check(root: &Root) -> Vec<String> {
     let mut wrong = Vec::new();
     if root.secondary != Indexes::rebuilt(root) {

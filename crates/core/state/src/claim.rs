@@ -4,14 +4,14 @@ use caravan_types::UnixNanos;
 use caravan_types::command::{ClaimStep, Refusal};
 use caravan_types::volume::{Claim, Volume};
 
-/// Returns the claim after a step; a refusal if the step is not legal in its phase.
+/// Returns the claim after a step, or a refusal if the step is not legal in its phase.
 pub(crate) fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Refusal> {
     Ok(caravan_volumes::claim::step(claim, step, now)?)
 }
 
-/// Returns the claim as granted to an allocation: new, or again after an earlier one that has ended. Refuses it if it
-/// conflicts with the claims that hold the volume's storage, or the storage belongs to another volume (`twins` are the
-/// other rows of that storage).
+/// Returns the claim as granted to an allocation: a new claim, or another one after an earlier claim has ended.
+/// Refuses a claim that conflicts with the claims that hold the volume's storage. Also refuses it if the storage
+/// belongs to another volume; `twins` are the other rows of that storage.
 pub(crate) fn grant(
     volume: &Volume,
     twins: &[&Volume],

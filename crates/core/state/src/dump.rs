@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// Returns every table under its public name, and the index of each table's last change. Rows have their stored form,
-/// which for most of them is that of the API. Secrets are omitted, sealed ones too.
+/// which is mostly the form of the API. Secrets are omitted, including sealed secrets.
 ///
 /// # Errors
 /// If a row has no JSON form; all rows of [`Root`] have one.

@@ -1,5 +1,5 @@
-//! Events for users: the rows that a command wrote, with the names and types of the event stream
-//! (docs/reference/http-api.md, section 4.3), and a bounded log of the newest of them.
+//! Events for users, and a bounded log of the newest of them. An event has a row that a command wrote, with the name
+//! and type of the event stream (docs/reference/http-api.md, section 4.3).
 
 mod coalesce;
 mod log;
@@ -33,13 +33,13 @@ use caravan_types::volume::{Claim, Volume};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The rows that belong to a volume's row: its claims that hold, their allocations, and its plugin. An event holds these
-/// rows instead of the whole state, which would keep all rows of its time in memory.
+/// The rows that belong to a volume's row: the claims that hold the volume, their allocations, and the plugin. An
+/// event holds these rows instead of the whole state, which would keep all rows of its time in memory.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeUse {
-    /// The claims that hold the volume, each with its allocation, if that exists.
+    /// The claims that hold the volume, each with its allocation, if the allocation exists.
     pub claims: Vec<(Arc<Claim>, Option<Arc<Allocation>>)>,
-    /// The plugin, if it is known.
+    /// The plugin, or `None` if it is unknown.
     pub plugin: Option<Arc<Plugin>>,
 }
 
@@ -74,14 +74,14 @@ pub enum EventRow {
     Service(Arc<ServiceRegistration>),
     HostVolume(Arc<HostVolume>),
     CsiVolume {
-        /// The row.
+        /// The row of the volume.
         row: Arc<Volume>,
-        /// The rows that belong to it, after the command.
+        /// The rows that belong to the volume, after the command.
         used: Arc<VolumeUse>,
     },
     CsiPlugin {
         row: Arc<Plugin>,
-        /// The reports that the command wrote. The row shares all other reports with the state.
+        /// The number of reports that the command wrote. The row shares all other reports with the state.
         written: usize,
     },
     Variable {
@@ -125,7 +125,7 @@ impl EventRow {
         }
     }
 
-    /// Returns the id that a subscriber names.
+    /// Returns the id by which a subscriber selects the event.
     pub fn key(&self) -> String {
         match self {
             Self::Job { row, .. } => row.id.to_string(),
@@ -149,7 +149,7 @@ impl EventRow {
         }
     }
 
-    /// Returns other ids that select the event; none where Nomad has none.
+    /// Returns other ids that select the event, or `None` where Nomad has none.
     pub fn filter_keys(&self) -> Option<Vec<String>> {
         Some(match self {
             Self::Evaluation(row) => vec![row.job_id.to_string(), row.deployment_id.to_string()],
@@ -175,7 +175,7 @@ impl EventRow {
         })
     }
 
-    /// Returns the namespace; empty for rows without one.
+    /// Returns the namespace, which is empty for rows without one.
     pub fn namespace(&self) -> &str {
         match self {
             Self::Job { row, .. } => row.namespace.as_str(),
@@ -209,8 +209,8 @@ pub struct Event {
     pub row: EventRow,
 }
 
-/// Returns the event type for the kind of a command. Internal commands of the servers cause no events (`None`); unknown
-/// commands get the type of their row.
+/// Returns the event type for the kind of a command. Internal commands of the servers cause no events (`None`).
+/// Unknown commands get the type of their row.
 fn kind_of(command: &str, row: &EventRow, removed: bool) -> Option<&'static str> {
     // Types that do not depend on the command.
     match row {
@@ -287,7 +287,7 @@ fn operators_row(root: &Root, id: &AdminRow, deleted: bool) -> Option<EventRow> 
     }
 }
 
-/// Returns the row of an event about a plugin, which had another row before.
+/// Returns the row of an event about a plugin. `before` is the plugin's previous row.
 fn plugin(before: Option<&Arc<Plugin>>, after: &Arc<Plugin>) -> EventRow {
     let none = Reports::new();
     let (controllers, nodes) = before.map_or((&none, &none), |row| (&row.controllers, &row.nodes));
@@ -346,8 +346,8 @@ pub(crate) fn events(set: &ChangeSet, before: &Root, after: &Snapshot, allocs: &
         if let Some(row) = row
             && let Some(kind) = kind_of(set.kind, &row, removed)
         {
-            // One command here corresponds to two in Nomad, so it causes two events: subscribers wait for the second
-            // one under its own name.
+            // One command here corresponds to two in Nomad, so it causes two events. Subscribers wait for the second
+            // event under its own name.
             match (kind, &row) {
                 // A plan completes its evaluation.
                 ("PlanResult", EventRow::Evaluation(eval)) => {
@@ -373,7 +373,8 @@ pub(crate) fn events(set: &ChangeSet, before: &Root, after: &Snapshot, allocs: &
     out
 }
 
-/// Returns the nodes whose allocations were updated, once each. They are many, so their rows are shared.
+/// Replaces the events of the nodes whose allocations were updated by one event for each node. Such nodes are many,
+/// so their rows are shared.
 fn reports(index: u64, after: &Root, out: &mut Vec<Event>) {
     let node = |event: &Event| match &event.row {
         EventRow::Allocation(alloc) => Some(alloc.node_id.clone()),

@@ -16,7 +16,7 @@ use caravan_types::{
 use imbl::{OrdMap, OrdSet};
 use std::collections::BTreeSet;
 
-/// A plugin with an external id or a name.
+/// The key of a storage: a plugin with an external id or a name.
 pub(crate) type Storage = (PluginId, String);
 
 /// All secondary indexes.
@@ -24,7 +24,7 @@ pub(crate) type Storage = (PluginId, String);
 pub(crate) struct Indexes {
     pub(crate) nodes_by_plugin: OrdSet<(PluginId, NodeId)>,
     pub(crate) jobs_by_plugin: OrdSet<(PluginId, JobKey)>,
-    /// Jobs that place an allocation on every node.
+    /// The jobs that place an allocation on every node.
     pub(crate) jobs_of_all_nodes: OrdSet<JobKey>,
     pub(crate) evals_by_age: OrdSet<(u64, EvalId)>,
     pub(crate) allocs_by_age: OrdSet<(u64, AllocId)>,
@@ -35,13 +35,13 @@ pub(crate) struct Indexes {
     pub(crate) allocs_by_eval: OrdSet<(EvalId, AllocId)>,
     pub(crate) deployments_by_job: OrdSet<(JobKey, DeploymentId)>,
     pub(crate) volumes_by_plugin: OrdSet<(PluginId, VolumeKey)>,
-    /// Volumes by plugin and external id of their storage.
+    /// The volumes by plugin and external id of their storage.
     pub(crate) volumes_by_storage: OrdSet<(Storage, VolumeKey)>,
-    /// Volumes by plugin and name, if the plugin has not yet reported an external id.
+    /// The volumes by plugin and name, if the plugin has not yet reported an external id.
     pub(crate) volumes_by_name: OrdSet<(Storage, VolumeKey)>,
-    /// Claims that hold a storage, by plugin and external id.
+    /// The claims that hold a storage, by plugin and external id.
     pub(crate) claims_by_storage: OrdSet<(Storage, ClaimId)>,
-    /// Resources of each node that its live allocations use.
+    /// The resources of each node that its live allocations use.
     pub(crate) used_of_nodes: OrdMap<NodeId, Used>,
     pub(crate) claims_by_alloc: OrdSet<(AllocId, ClaimId)>,
     pub(crate) claims_by_node: OrdSet<(NodeId, ClaimId)>,
@@ -52,7 +52,7 @@ pub(crate) struct Indexes {
     pub(crate) services_by_alloc: OrdSet<(AllocId, ServiceId)>,
     pub(crate) services_by_node: OrdSet<(NodeId, ServiceId)>,
     pub(crate) services_by_job: OrdSet<(JobKey, ServiceId)>,
-    /// Variables with a lock.
+    /// The variables with a lock.
     pub(crate) locked_variables: OrdSet<VariableKey>,
 }
 

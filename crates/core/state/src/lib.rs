@@ -1,9 +1,10 @@
 //! The shared state: tables over persistent maps, secondary indexes, the application of commands, watches, snapshots
 //! and the feed of changes.
 //!
-//! All of it is one immutable value, [`Root`]. Applying a replicated command creates the next root, and readers of the
-//! old one continue undisturbed. [`Store`] publishes the newest root and wakes its waiters. This crate has no I/O, no
-//! clock and no randomness. The command carries every time and every generated id, so all servers reach the same state.
+//! The whole state is one immutable value, [`Root`]. Applying a replicated command creates the next root, and readers
+//! of the previous root continue undisturbed. [`Store`] publishes the newest root and wakes its waiters. This crate
+//! has no I/O, no clock and no randomness. The command carries every time and every generated id, so all servers
+//! reach the same state.
 
 mod apply;
 pub mod archive;

@@ -1,4 +1,4 @@
-//! Plugin rows, derived from nodes' reports and from jobs. A command updates the parts of a row that it touched; the result
+//! Plugin rows, derived from nodes' reports and from jobs. A command updates the changed parts of a row. The result
 //! equals the derivation from all records, as [`crate::check()`] verifies.
 
 use crate::changes::Changed;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 type JobMap = BTreeMap<Namespace, BTreeMap<JobId, PluginJob>>;
 
-/// What of a plugin's row a command may change.
+/// The parts of a plugin's row that a command may change.
 #[derive(Debug, Default)]
 pub(crate) struct Touched {
-    /// Nodes whose reports may differ.
+    /// The nodes whose reports may differ.
     pub(crate) nodes: BTreeSet<NodeId>,
     /// Whether jobs, or their expected instances, may differ.
     pub(crate) jobs: bool,
@@ -43,9 +43,9 @@ fn part(root: &Root, id: &PluginId, node: &NodeId) -> Part {
     }
 }
 
-/// Returns a node's report about one service of a plugin as the row has it. A disconnected node keeps its entry, as
-/// unhealthy. A report that is neither healthy nor has the plugin's name is not a response of the plugin yet. Counting it
-/// would make the plugin's capabilities appear absent instead of unknown.
+/// Returns a node's report about one service of a plugin in the form of the plugin's row. A disconnected node keeps
+/// its entry, as unhealthy. A report that is neither healthy nor has the plugin's name does not come from the plugin
+/// yet. Counting it would mark the plugin's capabilities as absent instead of unknown.
 fn report(root: &Root, node: &Node, info: Option<&CsiInfo>) -> Option<CsiInfo> {
     let info = info.filter(|info| info.healthy || !info.provider.is_empty())?;
     if is_over(root, &node.id, info) {
@@ -59,15 +59,16 @@ fn report(root: &Root, node: &Node, info: Option<&CsiInfo>) -> Option<CsiInfo> {
     Some(info)
 }
 
-/// Whether a report is about a plugin that has ended: a client keeps its last report. The row of a plugin without
-/// instances and jobs is removed with its last report. A plugin's allocation runs on the node that reports the plugin.
+/// Whether a report is about an instance of a plugin that has ended: a client keeps its last report. The row of a
+/// plugin without instances and jobs is removed with its last report. A plugin's allocation runs on the node that
+/// reports the plugin.
 fn is_over(root: &Root, node: &NodeId, info: &CsiInfo) -> bool {
     let over =
         || root.alloc(&info.alloc_id).is_none_or(|alloc| alloc.client_terminal() || alloc.node_id != *node);
     !info.healthy && !info.alloc_id.is_empty() && over()
 }
 
-/// Returns the nodes on which a system job would run, by datacenter and pool only.
+/// Returns the number of nodes on which a system job would run, by datacenter and pool only.
 fn reachable(root: &Root, job: &Job) -> u32 {
     let fits = |node: &Node| {
         node.is_schedulable()
@@ -81,8 +82,9 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Returns the expected number of a group's allocations. For a system job, this is the number of running ones plus
-/// the instances that its newest evaluation could not place. Before the first evaluation, it is one on every eligible node.
+/// Returns the expected number of a group's allocations. For a system job, the result is the number of running
+/// allocations, plus the instances that its newest evaluation could not place. Before the first evaluation, it is the
+/// number of eligible nodes.
 fn expected(root: &Root, job: &Job, group: &TaskGroup) -> u32 {
     if !job.kind.is_system() {
         return group.count;
@@ -113,7 +115,7 @@ fn healthy(reports: &Reports) -> u32 {
     count(reports.values().filter(|info| info.healthy).count())
 }
 
-/// Returns the controllers' and the nodes' jobs of a plugin.
+/// Returns the jobs of a plugin that run its controllers, and the jobs that run its node services.
 fn jobs(root: &Root, id: &PluginId) -> (JobMap, JobMap) {
     let (mut controllers, mut nodes) = (JobMap::new(), JobMap::new());
     for job in root.jobs_by_plugin(id).filter(|job| !job.stop) {
@@ -148,7 +150,7 @@ fn requires_controller(row: &Plugin) -> bool {
     all_reports(row).any(|info| info.requires_controller_plugin)
 }
 
-/// Sets the provider to that of the first healthy report, or else of the first one that names it.
+/// Sets the provider to that of the first healthy report, or else of the first report that names it.
 fn set_provider(row: &mut Plugin) {
     let is_healthy = row.controllers_healthy + row.nodes_healthy > 0;
     let speaker =
@@ -179,17 +181,17 @@ pub(crate) fn derive(root: &Root, id: &PluginId) -> Option<Plugin> {
     if row.is_empty() { None } else { Some(row) }
 }
 
-/// What the replacement of reports changes.
+/// The effects of replaced reports on a row.
 #[derive(Debug, Default)]
 struct Replaced {
-    /// Whether more than the times of reports differ.
+    /// Whether more than the times of reports has changed.
     is_changed: bool,
     /// Whether an old report required a controller.
     required: bool,
 }
 
 impl Replaced {
-    /// Replaces a node's report, and updates the number of healthy ones.
+    /// Replaces a node's report, and updates the number of healthy reports.
     fn put(&mut self, reports: &mut Reports, healthy: &mut u32, node: &NodeId, new: Option<CsiInfo>) {
         match (reports.get(node), &new) {
             (None, None) => return,
@@ -208,8 +210,8 @@ impl Replaced {
     }
 }
 
-/// Updates a row for what a command touched. Returns whether more than times of reports changed. The result is that of
-/// [`derive`], without a look at the other nodes.
+/// Updates the parts of a row that a command changed. Returns whether more than times of reports changed. The result
+/// is that of [`derive`], without reading the other nodes.
 fn update(root: &Root, row: &mut Plugin, touched: &Touched) -> bool {
     let mut replaced = Replaced::default();
     let mut requires = row.controller_required;
@@ -248,7 +250,7 @@ fn same_reports(a: &Reports, b: &Reports) -> bool {
     a.len() == b.len() && a.iter().zip(b.iter()).all(|((m, x), (n, y))| m == n && x.same(y))
 }
 
-/// Whether both rows are equal, apart from indexes and times of reports.
+/// Returns whether both rows are equal, apart from indexes and times of reports.
 pub(crate) fn same(a: &Plugin, b: &Plugin) -> bool {
     let strip = |p: &Plugin| Plugin {
         controllers: Reports::new(),
@@ -267,7 +269,7 @@ pub(crate) fn refresh(tx: &mut Tx) {
     for (id, mut touched) in std::mem::take(&mut tx.plugins) {
         let old = tx.root.plugins.get(&id);
         let is_known = old.is_some();
-        // Jobs without instances make no row, but belong to the row of the first report.
+        // Jobs without instances create no row, but belong to the row of the first report.
         touched.jobs |= !is_known;
         let mut row = old.map(|row| Plugin::clone(row)).unwrap_or_else(|| Plugin {
             id: id.clone(),

@@ -1,4 +1,4 @@
-//! Reading: lookups, lists in key order, and lists by secondary index.
+//! The reads of the state: lookups, lists in key order, and lists by secondary index.
 
 use crate::root::{Root, ScalingEvents};
 use caravan_types::alloc::Allocation;
@@ -98,7 +98,7 @@ impl Root {
     pub fn jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.jobs.values()
     }
-    /// Returns the jobs of a namespace (`None`: of all namespaces) whose id begins with a text.
+    /// Returns the jobs of a namespace (with `None`, of all namespaces) whose id begins with a text.
     pub fn jobs_with_prefix<'a>(
         &'a self,
         namespace: Option<&Namespace>,
@@ -118,7 +118,7 @@ impl Root {
             .filter(move |(key, _)| key.id.as_str().starts_with(&prefix))
             .map(|(_, row)| row)
     }
-    /// Returns the jobs that run a plugin, stopped ones too.
+    /// Returns the jobs that run a plugin, including stopped jobs.
     pub fn jobs_by_plugin<'a>(&'a self, id: &PluginId) -> impl Iterator<Item = &'a Arc<Job>> + use<'a> {
         indexed(&self.secondary.jobs_by_plugin, &self.jobs, id)
     }
@@ -135,7 +135,7 @@ impl Root {
         }
         self.children(parent).find(|child| child.dispatch_idempotency_token == token)
     }
-    /// Returns when a periodic job created its last child, or its registration time if it has no child.
+    /// Returns the time at which a periodic job created its last child, or its registration time if it has no child.
     pub fn periodic_launch(&self, key: &JobKey) -> Option<UnixNanos> {
         self.periodic_launches.get(key).copied()
     }
@@ -218,8 +218,8 @@ impl Root {
     pub fn allocs_by_node<'a>(&'a self, id: &NodeId) -> impl Iterator<Item = &'a Arc<Allocation>> + use<'a> {
         indexed(&self.secondary.allocs_by_node, &self.allocs, id)
     }
-    /// Returns the jobs that a node concerns: those with live allocations on it, and system jobs that place an allocation on
-    /// every node.
+    /// Returns the jobs that a node concerns: jobs with live allocations on it, and system jobs that place an
+    /// allocation on every node.
     pub fn jobs_of_node(&self, id: &NodeId) -> BTreeSet<JobKey> {
         let there = self.allocs_by_node(id).filter(|alloc| !alloc.terminal()).map(|alloc| alloc.job_key());
         let everywhere = self.secondary.jobs_of_all_nodes.iter().cloned();
@@ -278,7 +278,7 @@ impl Root {
     pub fn volumes(&self) -> impl Iterator<Item = &Arc<Volume>> {
         self.volumes.values()
     }
-    /// Returns the volumes of a namespace (`None`: of all namespaces) whose id begins with a text.
+    /// Returns the volumes of a namespace (with `None`, of all namespaces) whose id begins with a text.
     pub fn volumes_with_prefix<'a>(
         &'a self,
         namespace: Option<&Namespace>,
@@ -303,8 +303,8 @@ impl Root {
         indexed(&self.secondary.volumes_by_plugin, &self.volumes, id)
     }
 
-    /// Returns the volumes that stand for a storage of a plugin: one, unless they are declared as sharing it or an
-    /// earlier version permitted several.
+    /// Returns the volumes that stand for a storage of a plugin. There is one, unless several declare that they share
+    /// the storage or an earlier version permitted several.
     pub fn volumes_on<'a>(
         &'a self,
         plugin: &PluginId,
@@ -337,7 +337,7 @@ impl Root {
         let storage = (plugin.clone(), storage.to_owned());
         indexed(&self.secondary.claims_by_storage, &self.claims, &storage)
     }
-    /// Returns the claims on a volume, ended ones too, and claims of other volumes that hold its storage.
+    /// Returns the claims on a volume, including ended claims, and claims of other volumes that hold its storage.
     pub fn claims_beside<'a>(&'a self, key: &VolumeKey) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
         let (own, volume) = (key.clone(), self.volume(key));
         let on_storage = volume.and_then(|row| Some(self.claims_on(&row.plugin_id, row.storage()?)));
@@ -349,11 +349,11 @@ impl Root {
     pub fn claim(&self, id: &ClaimId) -> Option<&Arc<Claim>> {
         self.claims.get(id)
     }
-    /// Returns all claims, ended ones too.
+    /// Returns all claims, including ended claims.
     pub fn claims(&self) -> impl Iterator<Item = &Arc<Claim>> {
         self.claims.values()
     }
-    /// Returns the claims on a volume, ended ones too.
+    /// Returns the claims on a volume, including ended claims.
     pub fn claims_of<'a>(&'a self, key: &VolumeKey) -> impl Iterator<Item = &'a Arc<Claim>> + use<'a> {
         let from = ClaimId { volume: key.clone(), alloc: AllocId::default() };
         let key = key.clone();
@@ -381,7 +381,7 @@ impl Root {
         let rows = self.secondary.locked_variables.iter();
         rows.filter_map(|key| Some((key, self.variables.get(key)?.lock.as_ref()?)))
     }
-    /// Returns the variables of a namespace (`None`: of all namespaces) whose path begins with a text.
+    /// Returns the variables of a namespace (with `None`, of all namespaces) whose path begins with a text.
     pub fn variables_with_prefix<'a>(
         &'a self,
         namespace: Option<&Namespace>,
@@ -431,7 +431,8 @@ impl Root {
     ) -> impl Iterator<Item = &'a Arc<HostVolume>> + use<'a> {
         indexed(&self.secondary.host_volumes_by_node, &self.host_volumes, node)
     }
-    /// Returns the allocations that use a host volume: live for their client, on its node, and requesting its name.
+    /// Returns the allocations that use a host volume: they run on its node, request its name, and have not ended for
+    /// their client.
     pub fn host_volume_users<'a>(
         &'a self,
         volume: &HostVolume,

@@ -1,4 +1,5 @@
-//! A snapshot that records what a query reads, so that the query can wait for changes of exactly that.
+//! A snapshot that records the reads of a query, so that the query can wait for changes of exactly the rows that it
+//! read.
 
 use crate::root::{Root, ScalingEvents, Table};
 use crate::tenancy::AdminRow;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Reads<'a> {
     root: &'a Root,
-    /// Few, so a search is faster than a tree and takes less memory.
+    /// The recorded topics. There are few, so a search is faster than a tree and takes less memory.
     topics: RefCell<Vec<Topic>>,
 }
 
@@ -59,8 +60,8 @@ impl<'a> Reads<'a> {
         topics
     }
 
-    /// Returns the snapshot. Its reads are not recorded: use it for the rows of a list, and for columns whose changes
-    /// do not end a wait.
+    /// Returns the snapshot. Its reads are not recorded. Callers use it for the rows of a list, and for columns whose
+    /// changes do not end a wait.
     pub fn snapshot(&self) -> &'a Root {
         self.root
     }
@@ -76,8 +77,8 @@ impl<'a> Reads<'a> {
         tables.iter().map(|table| self.table_index(*table)).max().unwrap_or(0)
     }
 
-    /// Returns the highest index of several tables for a query that reads only some of their rows. Only these rows are
-    /// recorded, when they are read.
+    /// Returns the highest index of several tables for a query that reads only some of their rows. Only the rows that
+    /// the query reads are recorded.
     pub fn part_index(&self, tables: &[Table]) -> u64 {
         self.root.tables_index(tables)
     }

@@ -22,7 +22,7 @@ use imbl::OrdMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Scaling events of a job by group, newest first.
+/// The scaling events of a job by group, newest first.
 pub type ScalingEvents = BTreeMap<String, Vec<ScalingEvent>>;
 
 /// A root that a reader may hold indefinitely.
@@ -31,61 +31,61 @@ pub type Snapshot = Arc<Root>;
 /// The tables, each with the index of its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// Client agents.
+    /// The client agents.
     Nodes,
-    /// Jobs, newest version.
+    /// The newest version of each job.
     Jobs,
-    /// Versions of jobs.
+    /// The kept versions of jobs.
     JobVersions,
-    /// Submitted texts of jobs.
+    /// The submitted texts of jobs.
     Submissions,
-    /// Derived counts of jobs; only the table's index is stored.
+    /// The derived counts of jobs; only the table's index is stored.
     JobSummaries,
-    /// Evaluations.
+    /// The evaluations of jobs.
     Evals,
-    /// Allocations.
+    /// The allocations of groups.
     Allocs,
-    /// Deployments.
+    /// The deployments of job versions.
     Deployments,
-    /// Volumes.
+    /// The CSI volumes.
     Volumes,
-    /// Claims on volumes.
+    /// The claims on volumes.
     Claims,
-    /// Plugins.
+    /// The CSI plugins.
     Plugins,
-    /// Host volumes that users created.
+    /// The host volumes that users created.
     HostVolumes,
-    /// Holds of groups on host volumes.
+    /// The holds of groups on host volumes.
     HostClaims,
-    /// Variables.
+    /// The variables with their sealed items.
     Variables,
-    /// Registered services.
+    /// The registered services.
     Services,
-    /// Scaling policies of jobs; only the table's index is stored.
+    /// The scaling policies of jobs; only the table's index is stored.
     ScalingPolicies,
-    /// Scaling events of jobs.
+    /// The scaling events of jobs.
     ScalingEvents,
     /// The times of the last children of periodic jobs.
     PeriodicLaunches,
-    /// Namespaces.
+    /// The namespaces of the region.
     Namespaces,
-    /// Node pools.
+    /// The node pools of the region.
     NodePools,
-    /// Policies of access control.
+    /// The policies of access control.
     AclPolicies,
-    /// Tokens.
+    /// The tokens of access control.
     AclTokens,
-    /// Roles.
+    /// The roles of access control.
     AclRoles,
-    /// Auth methods.
+    /// The auth methods for logins.
     AuthMethods,
-    /// Binding rules of auth methods.
+    /// The binding rules of auth methods.
     BindingRules,
-    /// One-time secrets of tokens.
+    /// The one-time secrets of tokens.
     OneTimeTokens,
-    /// Metadata of the root keys.
+    /// The metadata of the root keys.
     RootKeys,
-    /// Settings of the region.
+    /// The settings of the region.
     Settings,
 }
 
@@ -122,9 +122,10 @@ impl Table {
         Self::Settings,
     ];
 
-    /// Whether clients receive the index 1 for a table that was never written; for other tables they receive 0.
+    /// Returns whether clients receive the index 1 for a table that was never written. For other tables they receive
+    /// 0.
     ///
-    /// Nomad raises the index of some of its lists, so that a client can wait with it as it is.
+    /// Nomad raises the index of some of its lists, so that a client can wait with the index that it received.
     fn shows_one(self) -> bool {
         matches!(
             self,
@@ -183,7 +184,8 @@ impl Table {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Root {
     pub(crate) index: u64,
-    /// By how much indexes of the state exceed those of the log. Zero until a snapshot with higher indexes is restored.
+    /// The amount by which indexes of the state exceed indexes of the log. Zero until a snapshot with higher indexes
+    /// is restored.
     pub(crate) ahead: u64,
     pub(crate) nodes: OrdMap<NodeId, Arc<Node>>,
     pub(crate) jobs: OrdMap<JobKey, Arc<Job>>,
@@ -209,31 +211,31 @@ pub struct Root {
 }
 
 impl Root {
-    /// Number of kept versions of a job; tagged ones do not count (docs/reference/http-api.md, section 6.4).
+    /// The number of kept versions of a job; tagged versions do not count (docs/reference/http-api.md, section 6.4).
     pub const KEPT_VERSIONS: usize = 6;
 
-    /// Index of the last applied command; 0 before the first.
+    /// Returns the index of the last applied command; 0 before the first.
     pub fn index(&self) -> u64 {
         self.index
     }
 
     /// Returns the index in the state of a command at an index of the log.
     ///
-    /// A snapshot can be restored in a new cluster, whose log is short. Indexes of the state never decrease: a client that
-    /// waits for a change after index 5000 must not wait until the new log has 5000 entries.
+    /// A snapshot can be restored in a new cluster, whose log is short. Indexes of the state never decrease. A client
+    /// that waits for a change after index 5000 must not wait until the new log has 5000 entries.
     pub fn index_of(&self, log_index: u64) -> u64 {
         log_index + self.ahead
     }
 
-    /// Returns the number of bytes of a snapshot whose restore has begun and not ended.
+    /// Returns the received bytes of a snapshot whose restore has begun and not ended.
     pub fn restore_size(&self) -> usize {
         self.staged.as_ref().map_or(0, |staged| staged.size())
     }
 
-    /// Returns the index that clients receive for a table: that of its last change.
+    /// Returns the index of a table's last change in the form that clients receive.
     ///
-    /// A table that was never written has 0, and the tables of [`Table::shows_one`] have 1, as in Nomad. Clients raise 0
-    /// themselves before they wait with it.
+    /// The index of a table that was never written is 0, or 1 for the tables of [`Table::shows_one`], as in Nomad.
+    /// Clients raise 0 themselves before they wait with it.
     pub fn table_index(&self, table: Table) -> u64 {
         self.written_index(table).max(u64::from(table.shows_one()))
     }

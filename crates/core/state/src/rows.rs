@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 type Row = Option<Arc<Allocation>>;
 
-/// The rows of the allocations that a command wrote or removed, before and after the command. A plan places hundreds of
-/// allocations, and each search of a large table for one of them waits for memory.
+/// The rows of the allocations that a command wrote or removed, before and after the command. A plan places hundreds
+/// of allocations, and each search in a large table waits for memory.
 #[derive(Debug, Default)]
 pub(crate) struct AllocRows(BTreeMap<AllocId, (Row, Row)>);
 
 impl AllocRows {
-    /// Records a change of a row. The row before the command is that of its first change.
+    /// Records a change of a row. The row before the command is the old row of the first change.
     pub(crate) fn record(&mut self, id: &AllocId, old: Row, new: Row) {
         self.0.entry(id.clone()).or_insert((old, None)).1 = new;
     }

@@ -1,4 +1,5 @@
-//! Sharing of equal values between allocations: decoding a command or a snapshot creates a copy of each text and count.
+//! The sharing of equal values between allocations: decoding a command or a snapshot creates a copy of each text and
+//! count.
 
 use crate::root::Root;
 use caravan_types::alloc::{AllocatedResources, Allocation};
@@ -18,14 +19,14 @@ struct Like {
     metrics: Option<Arc<AllocMetric>>,
 }
 
-/// Recently decoded values, for sharing with the next ones.
+/// Recently decoded values, for sharing with the next allocations.
 #[derive(Default)]
 pub(crate) struct Sharing {
     nodes: HashMap<NodeId, (NodeId, Text)>,
     like: HashMap<EvalId, Vec<Like>>,
 }
 
-/// Returns the shared copy of an equal value.
+/// Replaces a value by a shared copy of an equal value.
 fn same<T: PartialEq + Clone>(own: &mut T, other: &T) {
     if own == other {
         own.clone_from(other);
@@ -33,7 +34,7 @@ fn same<T: PartialEq + Clone>(own: &mut T, other: &T) {
 }
 
 impl Sharing {
-    /// Replaces the id of a node by the shared one of its row. Returns the node's name.
+    /// Replaces the id of a node by the shared id of the node's row. Returns the node's name.
     fn node(&mut self, root: &Root, id: &mut NodeId) -> Option<&Text> {
         let (known, name) = match self.nodes.entry(id.clone()) {
             Entry::Occupied(known) => known.into_mut(),
@@ -46,7 +47,7 @@ impl Sharing {
         Some(name)
     }
 
-    /// Lets an allocation share values with other allocations, or with the row that it replaces.
+    /// Replaces values of an allocation by equal values of other allocations, or of the row that it replaces.
     pub(crate) fn share(&mut self, root: &Root, alloc: &mut Allocation, old: Option<&Allocation>) {
         if let Some(name) = self.node(root, &mut alloc.node_id) {
             same(&mut alloc.node_name, name);

@@ -1,9 +1,9 @@
-//! Snapshots: encoding and decoding of a root.
+//! Snapshots of the state: encoding and decoding of a root.
 //!
-//! Eight bytes of magic, format version (u32), CRC-32 of the body (u32) and its length (u64), all little
-//! endian, then the body: a sequence of MessagePack values. First the head (index, index of each table),
-//! then each table as its name, its number of rows and its rows. Secondary indexes are not written but
-//! rebuilt. The job that an allocation runs is written once for all that share it.
+//! The header has eight bytes of magic, the format version (u32), the CRC-32 of the body (u32) and its length (u64),
+//! all little endian. The body is a sequence of MessagePack values. The head comes first (index, index of each
+//! table), then each table as its name, its number of rows and its rows. Secondary indexes are not written but
+//! rebuilt. The job of an allocation is written once for all allocations that share it.
 
 mod jobless;
 
@@ -34,7 +34,7 @@ const VERSION: u32 = 1;
 /// The length of the header, in bytes.
 pub const HEADER: usize = 8 + 4 + 4 + 8;
 
-/// Why bytes are not a snapshot.
+/// The reason that bytes are not a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The bytes do not begin with the magic.
@@ -43,15 +43,15 @@ pub enum SnapshotError {
     /// A later version of the program wrote the snapshot.
     #[error("the snapshot has format version {found}, and this program reads version {VERSION} at most")]
     Version {
-        /// Format version of the snapshot.
+        /// The format version of the snapshot.
         found: u32,
     },
     /// The snapshot is truncated.
     #[error("the snapshot should have {expected} bytes but has {found}")]
     Length {
-        /// Length by its header, in bytes.
+        /// The length in the header, in bytes.
         expected: u64,
-        /// Actual length, in bytes.
+        /// The actual length, in bytes.
         found: u64,
     },
     /// The checksum does not match.
@@ -60,24 +60,24 @@ pub enum SnapshotError {
     /// A row cannot be decoded.
     #[error("table {table} of the snapshot cannot be read")]
     Row {
-        /// Name of the table.
+        /// The name of the table.
         table: &'static str,
-        /// Message of the decoder.
+        /// The decoder's error.
         #[source]
         source: UnpackError,
     },
     /// The tables differ from the expected ones.
     #[error("the snapshot has table \"{found}\" where {expected} belongs")]
     Table {
-        /// Name of the expected table.
+        /// The name of the expected table.
         expected: &'static str,
-        /// Name of the table in the snapshot.
+        /// The name of the table in the snapshot.
         found: String,
     },
     /// An allocation names a job that the snapshot does not contain.
     #[error("allocation {alloc} in the snapshot runs a job that is not in it")]
     MissingJob {
-        /// Position of the job in the table of run jobs.
+        /// The id of the allocation.
         alloc: String,
     },
 }
@@ -98,23 +98,23 @@ fn is_zero(number: &u64) -> bool {
 caravan_types::packed!(Head, Settings, Staged);
 
 const RUN_JOBS: &str = "run_jobs";
-/// The sealed root keys.
+/// The name of the table of sealed root keys.
 const MATERIAL: &str = "root_key_material";
-/// The parts of a snapshot that is being restored.
+/// The name of the table with the parts of a snapshot that is being restored.
 const STAGED: &str = "staged_restore";
 
-/// The number of bytes after which the writer passes them on.
+/// The number of bytes after which the writer writes them to its output.
 const PIECE: usize = 256 * 1024;
 
 /// A writer of the body of a snapshot in pieces, so that no state is in memory twice.
 struct Writer<'w> {
     out: &'w mut dyn Write,
-    /// What is encoded and not passed on yet.
+    /// The encoded bytes that are not written yet.
     piece: Vec<u8>,
     crc: crc32fast::Hasher,
-    /// The number of bytes that were passed on.
+    /// The number of written bytes.
     length: u64,
-    /// Number of rows and bytes of each written table.
+    /// The number of rows and bytes of each written table.
     sizes: Vec<(&'static str, u64, u64)>,
 }
 
@@ -148,7 +148,7 @@ impl<'w> Writer<'w> {
         self.length + self.piece.len() as u64
     }
 
-    /// Passes on what is encoded.
+    /// Writes the encoded bytes to the output.
     fn pass(&mut self) -> io::Result<()> {
         self.crc.update(&self.piece);
         self.length += self.piece.len() as u64;
@@ -196,10 +196,11 @@ fn body_out(out: &mut Writer<'_>, root: &Root) -> io::Result<()> {
     out.pass()
 }
 
-/// Encodes a root in pieces. Writes all but the header, which has the length and the checksum, and returns the header.
+/// Encodes a root in pieces. Writes everything except the header, which has the length and the checksum, and returns
+/// the header.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn encode_to(root: &Root, out: &mut dyn Write) -> io::Result<[u8; HEADER]> {
     let mut out = Writer::new(out);
     body_out(&mut out, root)?;
@@ -235,7 +236,7 @@ fn tenancy_out(out: &mut Writer<'_>, root: &Root) -> io::Result<()> {
     out.table(STAGED, root.staged.iter())
 }
 
-/// Built-in rows stay where the snapshot has none.
+/// Reads the tables of operators' rows. Built-in rows are kept where the snapshot has none.
 fn tenancy_in(from: &mut Reader<'_>, root: &mut Root) -> Result<(), SnapshotError> {
     let own = &mut root.tenancy;
     own.namespaces.extend(keyed_by(from.later_table(Table::Namespaces.as_str())?, |row: &NamespaceSpec| {
@@ -344,7 +345,7 @@ impl Reader<'_> {
         let rows: u64 = self.value(table)?;
         (0..rows).try_for_each(|_| each(self.value(table)?))
     }
-    /// Reads a table that the first snapshots did not have: they end before it.
+    /// Reads a table that the first snapshots lack: these snapshots end before it.
     fn later_table<T: Packed>(&mut self, table: &'static str) -> Result<Vec<T>, SnapshotError> {
         if self.0.is_empty() { Ok(Vec::new()) } else { self.table(table) }
     }
@@ -355,7 +356,7 @@ fn word<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], SnapshotErro
     slice.try_into().map_err(|_| SnapshotError::NotASnapshot)
 }
 
-/// Returns the body of a snapshot whose header and checksum are right.
+/// Returns the body of a snapshot with a valid header and checksum.
 fn body(bytes: &[u8]) -> Result<&[u8], SnapshotError> {
     if word::<8>(bytes, 0)? != *MAGIC {
         return Err(SnapshotError::NotASnapshot);
@@ -390,7 +391,7 @@ pub fn decode(bytes: &[u8]) -> Result<Root, SnapshotError> {
     root.jobs = rows.into_iter().map(|row| (row.key(), Arc::new(row))).collect();
     let rows: Vec<Keyed<Job>> = from.table(Table::JobVersions.as_str())?;
     for Keyed { key, version, row } in rows {
-        // The newest version is the job's own row: share it again.
+        // The newest version is the job's own row, so both share it again.
         let newest = root.jobs.get(&key).filter(|job| ***job == row).cloned();
         root.versions.insert((key, version), newest.unwrap_or_else(|| Arc::new(row)));
     }

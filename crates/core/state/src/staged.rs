@@ -1,7 +1,7 @@
 //! A snapshot that is being restored: its parts are stored one after the other, and replace the state together.
 //!
-//! A snapshot can be larger than a command may be. The parts are a part of the state, so that every server has them when
-//! the last command replaces the state at one index.
+//! A snapshot can be larger than the maximum size of a command. The parts belong to the state, so that every server
+//! has them when the last command replaces the state at one index.
 
 use caravan_types::blob::Blob;
 use caravan_types::command::Refusal;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 
-/// The parts of a snapshot so far.
+/// The received parts of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Staged {
     id: String,
@@ -17,7 +17,7 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Returns the parts with another one, which must be the next. The first part of another restore replaces them.
+    /// Returns the parts with the next one added. The first part of another restore replaces them.
     pub(crate) fn with(self, id: &str, number: u32, bytes: &Blob) -> Result<Self, Refusal> {
         let mut staged = if number == 0 { Self { id: id.to_owned(), parts: Vec::new() } } else { self };
         if staged.id != id || staged.parts.len() != number as usize {
@@ -27,7 +27,7 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Returns the number of bytes so far.
+    /// Returns the number of received bytes.
     pub(crate) fn size(&self) -> usize {
         self.parts.iter().map(|part| part.0.len()).sum()
     }

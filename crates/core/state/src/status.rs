@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 /// Returns the status of a job, derived from its records (docs/reference/http-api.md, section 6.4).
 ///
-/// `fresh`: this command wrote the specification. `collected`: this command collected evaluations of the job. A dead
-/// job without evaluations stays dead, because only collection removes them.
+/// With `fresh`, this command wrote the specification. With `collected`, this command collected evaluations of the
+/// job. A dead job without evaluations stays dead, because only collection removes them.
 pub(crate) fn derive(root: &Root, job: &Job, fresh: bool, collected: bool) -> JobStatus {
     let template = job.is_template();
     if job.kind == JobType::System || template {
@@ -64,8 +64,8 @@ impl Root {
         Some(queued)
     }
 
-    /// Whether an evaluation can be removed without loss: its job has ended, or its allocations have ended and none of
-    /// them will be retried.
+    /// Returns whether an evaluation can be removed without loss: its job has ended, or its allocations have ended
+    /// and none of them will be rescheduled.
     pub fn is_needless(&self, eval: &Evaluation) -> bool {
         let over = |job: &Job| job.stop || job.status == JobStatus::Dead;
         if self.job(&eval.job_key()).is_none_or(|job| over(job)) {
@@ -77,13 +77,13 @@ impl Root {
         })
     }
 
-    /// Whether an allocation belongs to this job and not to an earlier one of the same id.
+    /// Whether an allocation belongs to this job and not to an earlier job of the same id.
     fn is_of(job: &Job, alloc: &Allocation) -> bool {
         alloc.job.as_ref().is_none_or(|ran| ran.create_index == job.create_index)
     }
 
-    /// Returns the counts of a job's allocations by state, of its queued ones and of its children. `None` if the job
-    /// does not exist.
+    /// Returns the counts of a job's allocations by state, of its queued allocations and of its children. `None` if
+    /// the job does not exist.
     pub fn job_summary(&self, key: &JobKey) -> Option<JobSummary> {
         let job = self.job(key)?;
         let empty = job.task_groups.iter().map(|g| (g.name.clone(), GroupSummary::default()));

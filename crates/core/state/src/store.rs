@@ -1,4 +1,4 @@
-//! Publishes the newest root.
+//! The store that publishes the newest root.
 
 use crate::changes::ChangeSet;
 use crate::events::{EventLimit, EventLog};
@@ -14,10 +14,10 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::{broadcast, watch};
 
-/// Number of change sets that a subscriber may lag behind before it must read the whole state again.
+/// The number of change sets that a subscriber may lag behind before it must read the whole state again.
 const FEED_CAPACITY: usize = 1024;
 
-/// Holds the newest root; one writer, any number of readers that never wait.
+/// The holder of the newest root, with one writer and any number of readers that never wait.
 pub struct Store {
     root: ArcSwap<Root>,
     writer: Mutex<()>,
@@ -47,7 +47,7 @@ impl Store {
         Self::with_events(root, EventLimit::default())
     }
 
-    /// As above, with the limit of the kept events.
+    /// Returns a store as [`Store::new`], with the limit of the kept events.
     pub fn with_events(root: Root, limit: EventLimit) -> Self {
         Self {
             events: EventLog::new(limit),
@@ -65,8 +65,8 @@ impl Store {
         self.root.load_full()
     }
 
-    /// Returns how often the whole state was replaced since the start. A waiting query ends when the number changes, because
-    /// indexes of single rows may have decreased.
+    /// Returns the number of replacements of the whole state since the start. A waiting query ends when the number
+    /// changes, because indexes of single rows may have decreased.
     pub fn restores(&self) -> u64 {
         *self.restores.borrow()
     }
@@ -74,7 +74,7 @@ impl Store {
     /// Waits until the whole state was replaced after [`Store::restores`] returned `before`. Cancel safe.
     pub async fn replaced(&self, before: u64) {
         let mut restores = self.restores.subscribe();
-        // The sender lives in `self`, so the wait can only end by success.
+        // `self` owns the sender, so the wait can only end by success.
         let _ = restores.wait_for(|now| *now != before).await;
     }
 
@@ -82,10 +82,10 @@ impl Store {
         self.writer.lock()
     }
 
-    /// Applies the command of an index of the log, publishes the result, and wakes the waiters. The outcome has the index of
-    /// the state.
+    /// Applies the command of an index of the log, publishes the result, and wakes the waiters. The outcome has the
+    /// index of the state.
     ///
-    /// The log is the only caller, and calls in order.
+    /// Only the log calls this function, in the order of the indexes.
     pub fn apply(&self, log_index: u64, command: &Command) -> Outcome {
         let _writer = self.lock();
         let before = self.root.load_full();
@@ -131,12 +131,13 @@ impl Store {
         &self.events
     }
 
-    /// Begins a watch: add the topics, start it, then read.
+    /// Returns a builder of a watch. The caller adds the topics, starts the watch, then reads.
     pub fn watch(&self) -> WatchBuilder {
         WatchBuilder::new(self.registry.clone())
     }
 
-    /// Follows the allocations of a node from now on. Read them after this call, so that no change is missed.
+    /// Follows the allocations of a node from now on. The caller reads them after this call, so that no change is
+    /// missed.
     pub fn follow_node(&self, node: NodeId) -> NodeWork {
         self.registry.follow(node)
     }
@@ -144,18 +145,18 @@ impl Store {
     /// Waits until the state contains the command of an index, and returns such a state. Cancel safe.
     pub async fn wait_for_index(&self, index: u64) -> Snapshot {
         let mut seen = self.index.subscribe();
-        // The sender lives in `self`, so the wait can only end by success.
+        // `self` owns the sender, so the wait can only end by success.
         let _ = seen.wait_for(|now| *now >= index).await;
         self.snapshot()
     }
 
     /// Returns all changes from now on. A receiver that lags gets [`broadcast::error::RecvError::Lagged`], and a
-    /// restore sends a set of kind [`ChangeSet::RESTORE`]; both mean: read the whole state again.
+    /// restore sends a set of kind [`ChangeSet::RESTORE`]. In both cases, the receiver reads the whole state again.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<ChangeSet>> {
         self.feed.subscribe()
     }
 
-    /// As [`Store::subscribe`], with one signal for both reasons to read the whole state again.
+    /// Returns all changes as [`Store::subscribe`], with one signal for both reasons to read the whole state again.
     pub fn feed(&self) -> Feed {
         Feed(self.feed.subscribe())
     }
@@ -171,7 +172,7 @@ impl Store {
 pub enum FeedItem {
     /// A command was applied.
     Changes(Arc<ChangeSet>),
-    /// Changes were missed or the whole state was replaced: read the whole state again from a snapshot.
+    /// Changes were missed or the whole state was replaced. The receiver reads the whole state again from a snapshot.
     Resync,
 }
 
@@ -180,7 +181,7 @@ pub enum FeedItem {
 pub struct Feed(broadcast::Receiver<Arc<ChangeSet>>);
 
 impl Feed {
-    /// Returns the next item; `None` after the store is dropped. Cancel safe.
+    /// Returns the next item, or `None` after the store is dropped. Cancel safe.
     pub async fn next(&mut self) -> Option<FeedItem> {
         match self.0.recv().await {
             Ok(set) if set.is_restore() => Some(FeedItem::Resync),

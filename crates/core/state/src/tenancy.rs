@@ -60,16 +60,16 @@ pub(crate) struct Tenancy {
     pub(crate) namespaces: OrdMap<Namespace, Arc<NamespaceSpec>>,
     pub(crate) node_pools: OrdMap<String, Arc<NodePool>>,
     pub(crate) policies: OrdMap<String, Arc<Policy>>,
-    /// Tokens by accessor.
+    /// The tokens by accessor.
     pub(crate) tokens: OrdMap<String, Arc<Token>>,
-    /// Accessors by secret.
+    /// The accessors of tokens by secret.
     pub(crate) secrets: OrdMap<Secret, String>,
     pub(crate) roles: OrdMap<String, Arc<Role>>,
     pub(crate) auth_methods: OrdMap<String, Arc<AuthMethod>>,
     pub(crate) binding_rules: OrdMap<String, Arc<BindingRule>>,
     pub(crate) one_time: OrdMap<Secret, Arc<OneTimeToken>>,
     pub(crate) root_keys: OrdMap<String, Arc<RootKeyMeta>>,
-    /// The sealed root keys, by id. Not in dumps.
+    /// The sealed root keys, by id. Dumps omit them.
     pub(crate) root_key_material: OrdMap<String, Arc<RootKeyMaterial>>,
     pub(crate) settings: Arc<Settings>,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Tenancy {
 pub(crate) struct Settings {
     pub(crate) scheduler: SchedulerConfig,
     pub(crate) autopilot: AutopilotConfig,
-    /// Index at which the first token was created.
+    /// The index at which the first token was created.
     pub(crate) bootstrap: Option<u64>,
     /// The feature level of the commands that may be proposed.
     pub(crate) level: u32,
@@ -212,7 +212,7 @@ impl Root {
     pub fn root_key_material(&self) -> impl Iterator<Item = &Arc<RootKeyMaterial>> {
         self.tenancy.root_key_material.values()
     }
-    /// Returns the state with other sealed root keys. Keys that are not in the list lose theirs.
+    /// Returns the state with other sealed root keys. Keys that are not in the list lose their sealed keys.
     #[must_use]
     pub fn with_root_key_material(&self, rows: impl IntoIterator<Item = RootKeyMaterial>) -> Self {
         let mut changed = self.clone();
@@ -232,7 +232,7 @@ impl Root {
     pub fn acl_bootstrap_index(&self) -> Option<u64> {
         self.tenancy.settings.bootstrap
     }
-    /// Whether a root key seals any row, or signs the identities of live allocations.
+    /// Returns whether a root key seals any row, or signs the identities of live allocations.
     pub fn uses_root_key(&self, id: &str) -> bool {
         self.variables.values().any(|row| row.items.key == id)
             || self.volumes.values().any(|row| row.secrets.key == id)

@@ -39,17 +39,17 @@ pub(crate) struct Tx {
     pub(crate) index: u64,
     pub(crate) now: UnixNanos,
     pub(crate) changes: BTreeSet<Changed>,
-    /// The rows of the allocations among them.
+    /// The rows of the changed allocations.
     pub(crate) allocs: AllocRows,
-    /// Jobs whose status may change.
+    /// The jobs whose status may change.
     pub(crate) jobs: BTreeSet<JobKey>,
     /// The last job that [`Tx::counts_moved`] marked.
     moved: Option<JobKey>,
-    /// Jobs whose evaluations this command collected.
+    /// The jobs whose evaluations this command collected.
     pub(crate) collected: BTreeSet<JobKey>,
-    /// Jobs whose specification this command wrote.
+    /// The jobs whose specification this command wrote.
     pub(crate) registered: BTreeSet<JobKey>,
-    /// Plugins whose row may change.
+    /// The plugins whose rows may change.
     pub(crate) plugins: BTreeMap<PluginId, Touched>,
 }
 
@@ -80,21 +80,22 @@ impl Tx {
         self.changes.insert(changed);
     }
 
-    /// Marks plugins whose jobs, or the expected instances of these, may have changed.
+    /// Marks plugins whose jobs, or their expected instances, may have changed.
     fn touch_plugins<'p>(&mut self, ids: impl IntoIterator<Item = &'p PluginId>) {
         for id in ids {
             self.plugins.entry(id.clone()).or_default().jobs = true;
         }
     }
 
-    /// Marks plugins of which a node may report something else.
+    /// Marks plugins about which a node may report something else.
     fn touch_reports<'p>(&mut self, node: &NodeId, ids: impl IntoIterator<Item = &'p PluginId>) {
         for id in ids {
             self.plugins.entry(id.clone()).or_default().nodes.insert(node.clone());
         }
     }
 
-    /// Marks the plugins that an allocation runs: their expected instances, and the reports about an ended instance.
+    /// Marks the plugins that an allocation runs, because their expected instances and the reports about an ended
+    /// instance may change.
     fn touch_plugins_of_alloc(&mut self, alloc: &Allocation) {
         if let Some(job) = &alloc.job {
             let ids = plugins_of_job(job);
@@ -103,7 +104,7 @@ impl Tx {
         }
     }
 
-    /// Marks the plugins that jobs run: their expected number of instances may depend on the eligible nodes.
+    /// Marks the plugins that jobs run, because their expected number of instances may depend on the eligible nodes.
     fn touch_job_plugins(&mut self) {
         let run: Vec<PluginId> =
             self.root.secondary.jobs_by_plugin.iter().map(|(plugin, _)| plugin.clone()).collect();
@@ -151,7 +152,7 @@ impl Tx {
         }
     }
 
-    /// Writes the newest version of a job; the caller sets all of its indexes except for the modify index.
+    /// Writes the newest version of a job. The caller sets all of its indexes except for the modify index.
     pub(crate) fn put_job(&mut self, mut job: Job) {
         job.modify_index = self.index;
         let key = job.key();
@@ -176,7 +177,7 @@ impl Tx {
         self.jobs.insert(key);
     }
 
-    /// Keeps the time of the last launch of periodic jobs; for a job that becomes periodic, from now on.
+    /// Keeps the time of the last launch of a periodic job. For a job that becomes periodic, the time is the present.
     fn track_launches(&mut self, key: &JobKey) {
         let active = self.root.jobs.get(key).is_some_and(|job| job.is_periodic_active());
         match (active, self.root.periodic_launches.contains_key(key)) {
@@ -189,13 +190,13 @@ impl Tx {
         }
     }
 
-    /// Records when a periodic job created its last child.
+    /// Records the time at which a periodic job created its last child.
     pub(crate) fn put_launch(&mut self, key: &JobKey, at: UnixNanos) {
         self.root.periodic_launches.insert(key.clone(), at);
         self.touch(Table::PeriodicLaunches);
     }
 
-    /// Removes the oldest versions beyond the limit; the newest one and tagged ones always stay.
+    /// Removes the oldest versions beyond the limit. The newest version and tagged versions are always kept.
     pub(crate) fn trim_versions(&mut self, key: &JobKey) {
         let surplus: Vec<u64> = self
             .root
@@ -304,8 +305,8 @@ impl Tx {
         }
     }
 
-    /// Writes an allocation. If its client reports that no task of it runs any more, the release of its claims begins
-    /// in the same step; no later command could detect that they are orphaned.
+    /// Writes an allocation. If its client reports that all of its tasks have ended, the release of its claims begins
+    /// in the same step. No later command could detect that the claims are orphaned.
     pub(crate) fn put_alloc(&mut self, mut alloc: Allocation, by: By) {
         alloc.modify_index = self.index;
         alloc.modify_time = self.now;
@@ -347,9 +348,10 @@ impl Tx {
         }
     }
 
-    /// Marks a job whose counts changed: its summary, perhaps its status, perhaps its plugins' rows.
+    /// Marks a job whose counts changed, because its summary, its status and its plugins' rows may change.
     fn counts_moved(&mut self, key: &JobKey) {
-        // A plan places hundreds of allocations of one job. Writing the job meanwhile marks the plugins of both versions.
+        // A plan places hundreds of allocations of one job. Writing the job meanwhile marks the plugins of both
+        // versions.
         if self.moved.as_ref() == Some(key) {
             return;
         }

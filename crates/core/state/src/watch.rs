@@ -1,7 +1,7 @@
 //! Watches: register first, then read, then wait.
 //!
-//! A watch wakes only for its topics: each change is expanded into its topics, and only the watches of these topics are
-//! checked.
+//! A watch wakes only for its topics: each change is expanded into its topics, and only the watches of these topics
+//! are checked.
 
 use crate::changes::{ChangeSet, Changed};
 use crate::root::{Root, Table};
@@ -84,8 +84,8 @@ fn service_topics(id: &ServiceId, before: &Root, after: &Root, tell: &mut impl F
     }
 }
 
-/// Returns the topics of a change besides its table. Rows are read before and after the change, because a row that
-/// moves from one owner to another concerns both.
+/// Passes the topics of a change, except for its table, to `tell`. Rows are read before and after the change, because
+/// a row that moves from one owner to another concerns both.
 fn topics_of(changed: &Changed, before: &Root, after: &Root, tell: &mut impl FnMut(Topic)) {
     match changed {
         Changed::Node(id) | Changed::NodeRemoved(id) => {
@@ -104,7 +104,7 @@ fn topics_of(changed: &Changed, before: &Root, after: &Root, tell: &mut impl FnM
                 tell(Topic::EvalsOfJob(row.job_key()));
             }
         }
-        // Allocations change by the thousand, so they are handled separately: see `Waiting::of_alloc`.
+        // Allocations change by the thousand, so they are handled separately: see `Waiting::tell_of_alloc`.
         Changed::Alloc(_) | Changed::AllocRemoved(_) => {}
         Changed::Deployment(id) | Changed::DeploymentRemoved(id) => {
             tell(Topic::Deployment(id.clone()));
@@ -181,7 +181,8 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// A panic of a lock holder leaves only complete entries, so the lock's poison is ignored.
+    /// Locks the table of watches. A panic of a lock holder leaves only complete entries, so the lock's poison is
+    /// ignored.
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock()
     }
@@ -209,7 +210,7 @@ impl Registry {
         tables.into_iter().for_each(|table| waiting.tell(&Topic::Table(table)));
     }
 
-    /// Wakes all watches: the whole state was replaced.
+    /// Wakes all watches, because the whole state was replaced.
     pub(crate) fn wake_all(&self) {
         let waiting = self.lock();
         waiting.by_topic.values().flat_map(HashMap::values).for_each(|notify| notify.notify_one());
@@ -256,7 +257,7 @@ impl Registry {
     }
 }
 
-/// Collects the topics of a watch.
+/// The builder of a watch, which collects its topics.
 #[derive(Debug)]
 pub struct WatchBuilder {
     registry: Arc<Registry>,
@@ -273,7 +274,7 @@ impl WatchBuilder {
         self.topics.push(topic);
         self
     }
-    /// Adds all rows of a table.
+    /// Adds a topic for all rows of a table.
     #[must_use]
     pub fn table(self, table: Table) -> Self {
         self.on(Topic::Table(table))
@@ -284,7 +285,7 @@ impl WatchBuilder {
         self.topics.extend(topics);
         self
     }
-    /// Registers the watch. Read only after this call, so that no change is missed.
+    /// Registers the watch. The caller reads only after this call, so that no change is missed.
     pub fn start(self) -> Watch {
         let notify = Arc::new(Notify::new());
         let id = self.registry.register(&self.topics, &notify);
@@ -302,12 +303,12 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Whether the watch was registered for exactly these topics, in this order.
+    /// Returns whether the watch was registered for exactly these topics, in this order.
     pub fn is_on(&self, topics: &[Topic]) -> bool {
         self.topics == topics
     }
-    /// Waits until a watched row has changed since the registration or since the last call; returns at once if it
-    /// already has. Several changes between two calls count as one. Cancel safe.
+    /// Waits until a watched row has changed since the registration or since the last call. Returns immediately if it
+    /// has already changed. Several changes between two calls count as one. Cancel safe.
     pub async fn changed(&mut self) {
         self.notify.notified().await;
     }

@@ -1,4 +1,4 @@
-//! Streams of one node's work: its allocations that the servers changed, one by one.
+//! Streams of the changes of one node's allocations by the servers, one by one.
 //!
 //! With many allocations on a node and thousands of nodes, a change must not cause a scan of a node's allocations.
 
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// The changes since the last call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// Allocations that the servers wrote or removed; some perhaps twice.
+    /// The allocations that the servers wrote or removed, possibly with duplicates.
     Some(Vec<AllocId>),
     /// The whole state was replaced.
     All,
@@ -33,7 +33,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// A panic of a lock holder leaves only complete entries.
+    /// Locks the pending changes. A panic of a lock holder leaves only complete entries.
     fn lock(&self) -> MutexGuard<'_, Arrivals> {
         self.arrivals.lock()
     }
@@ -79,7 +79,7 @@ impl Followers {
         self.0.get(node).into_iter().flatten()
     }
 
-    /// Notifies followers of an allocation that the servers changed; clients know their own changes.
+    /// Notifies followers of an allocation that the servers changed. Clients have their own changes already.
     pub(crate) fn tell(&self, id: &AllocId, old: Option<&Arc<Allocation>>, new: Option<&Arc<Allocation>>) {
         let row = match (old, new) {
             (Some(old), Some(new)) if old.alloc_modify_index == new.alloc_modify_index => None,
@@ -94,7 +94,7 @@ impl Followers {
     }
 }
 
-/// Follows the allocations of a node, until dropped.
+/// A follower of the allocations of a node, until dropped.
 #[derive(Debug)]
 pub struct NodeWork {
     registry: Arc<Registry>,
@@ -107,8 +107,8 @@ impl NodeWork {
         Self { registry, node, inbox }
     }
 
-    /// Waits for a change since the beginning or since the last call. A snapshot that is taken afterwards contains it.
-    /// Cancel safe.
+    /// Waits for a change since the beginning or since the last call. A snapshot that is taken afterwards contains
+    /// it. Cancel safe.
     pub async fn next(&mut self) -> Arrivals {
         loop {
             let arrivals = std::mem::take(&mut *self.inbox.lock());

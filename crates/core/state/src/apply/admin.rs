@@ -18,7 +18,7 @@ fn missing(what: &str) -> Refusal {
     Refusal::NotFound { what: what.to_owned() }
 }
 
-/// Joins several reasons into one text, in the format that clients of Nomad know.
+/// Joins several reasons into one text, in the format that clients of Nomad recognize.
 fn reasons(all: &[String]) -> Done {
     if all.is_empty() {
         return Ok(());
@@ -51,7 +51,8 @@ macro_rules! remove {
 }
 
 impl Tx {
-    /// Replaces everything except for the index, which continues after that of the snapshot and after that of the state before.
+    /// Replaces everything except for the index, which continues after the index of the snapshot and the index of the
+    /// previous state.
     pub(super) fn restore(&mut self, snapshot: &[u8]) -> Done {
         let restored = crate::snapshot::decode(snapshot);
         let before = self.root.clone();
@@ -62,7 +63,7 @@ impl Tx {
         self.root.index = self.index;
         self.root.ahead = self.index - log_index;
         self.keep_claims(&before);
-        // The level is that of the servers, not that of the servers that made the snapshot.
+        // The level stays that of the current servers, not of the servers that wrote the snapshot.
         self.set_level(level);
         Ok(())
     }
@@ -406,7 +407,7 @@ fn unchanged(what: &str, expected: Option<u64>, actual: u64) -> Done {
     }
 }
 
-/// A job needs its namespace and its node pool when it is written.
+/// Refuses a job without an existing namespace and an existing node pool.
 pub(super) fn homes(root: &crate::root::Root, job: &caravan_types::job::Job) -> Done {
     let mut missing = Vec::new();
     if root.namespace(&job.namespace).is_none() {

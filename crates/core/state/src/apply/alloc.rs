@@ -8,8 +8,9 @@ use caravan_types::node::Node;
 use caravan_types::{AllocId, UnixNanos};
 use std::collections::BTreeMap;
 
-/// Returns the status after a report. An end is final: a delayed report must not revive an allocation whose claims are
-/// already being released. An allocation declared lost has ended as well, but its client may still report its result.
+/// Returns the status after a report. An end is final: a delayed report must not revive an allocation whose claims
+/// are already being released. An allocation declared lost has ended as well, but its client may still report its
+/// result.
 fn status_after(old: ClientStatus, reported: ClientStatus) -> ClientStatus {
     match (old, reported) {
         (ClientStatus::Lost, end) if end.is_terminal() => end,
@@ -63,7 +64,7 @@ fn merged(old: &Allocation, update: &AllocUpdate, index: u64, now: UnixNanos) ->
     }
 }
 
-/// Whether a report changed any field that reports can change.
+/// Returns whether a report changed any field that reports can change.
 fn says_more(old: &Allocation, new: &Allocation) -> bool {
     old.client_status != new.client_status
         || old.client_description != new.client_description

@@ -10,7 +10,7 @@ use caravan_types::job::Job;
 use caravan_types::{AllocId, DeploymentId, JobKey, Nanos, UnixNanos};
 use std::collections::BTreeMap;
 
-/// Extends the progress deadline of a group, if it has one; never shortens it.
+/// Extends the progress deadline of a group, if it has one. The deadline never becomes shorter.
 fn prolong(group: &mut DeploymentState, from: UnixNanos) {
     if group.progress_deadline > Nanos::ZERO {
         let by = from.plus(group.progress_deadline).to_time();
@@ -19,7 +19,7 @@ fn prolong(group: &mut DeploymentState, from: UnixNanos) {
 }
 
 impl Tx {
-    /// Writes a deployment of a plan. The derived counts of an existing deployment stay.
+    /// Writes a deployment of a plan. The derived counts of an existing deployment are kept.
     pub(super) fn deployment_begins(&mut self, desired: &Deployment) {
         let row = match self.root.deployment(&desired.id).cloned() {
             None => desired.clone(),
@@ -55,7 +55,7 @@ impl Tx {
         let key = row.job_key();
         self.put_deployment(row);
         if verdict.status == DeploymentStatus::Successful {
-            // The version may have been removed; then no row changes.
+            // The version may have been removed. In this case, no row changes.
             let _ = self.job_stable(&key, old.job_version, true);
         }
     }
@@ -148,7 +148,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Promotes canaries: from now on they are ordinary allocations. Groups without canaries, and unknown ones, are
+    /// Promotes canaries, which are ordinary allocations from now on. Groups without canaries and unknown groups are
     /// skipped.
     fn promote(&mut self, id: &DeploymentId, groups: &[String]) -> Done {
         let Some(row) = self.root.deployment(id).cloned() else { return Ok(()) };

@@ -13,8 +13,8 @@ fn missing(id: &HostVolumeId) -> Refusal {
 }
 
 impl Tx {
-    /// Writes a row. A node has each name only once, across all namespaces. If two concurrent creations choose the same
-    /// node, only one succeeds (docs/design/rough-edges.md, 40).
+    /// Writes a row. A node has each name only once, across all namespaces. If two concurrent creations choose the
+    /// same node, only one succeeds (docs/design/rough-edges.md, 40).
     pub(super) fn host_volume_write(&mut self, volume: &HostVolume, expect: u64) -> Done {
         let old = self.root.host_volume(&volume.id).cloned();
         let actual = old.as_ref().map_or(0, |row| row.modify_index);
@@ -87,7 +87,7 @@ impl Tx {
     /// Writes the hold of an allocation's group. The planner checked that its previous holder was replaced.
     pub(super) fn host_claim(&mut self, desired: &HostVolumeClaim) -> Done {
         let key = JobKey { namespace: desired.namespace.clone(), id: desired.job_id.clone() };
-        // The job was purged meanwhile: none of its rows is kept.
+        // The job was purged meanwhile, so none of its rows is kept.
         if self.root.job(&key).is_none() {
             return Ok(());
         }

@@ -33,7 +33,7 @@ impl Tx {
         node.push_event(event);
     }
 
-    /// Returns evaluations that follow from a node's change, with the index of that change.
+    /// Writes evaluations that follow from a node's change, with the index of that change.
     pub(super) fn node_evals(&mut self, node: &NodeId, evals: &[Evaluation]) {
         let stamped: Vec<Evaluation> = evals
             .iter()
@@ -48,7 +48,7 @@ impl Tx {
         self.evals(&stamped);
     }
 
-    /// Whether the evaluations cover all jobs that a node concerns.
+    /// Refuses evaluations that do not cover all jobs that a node concerns.
     pub(super) fn reaches_all(&self, node: &NodeId, evals: &[Evaluation]) -> Done {
         let reached: BTreeSet<JobKey> = evals.iter().map(Evaluation::job_key).collect();
         if self.root.jobs_of_node(node).is_subset(&reached) {
@@ -58,8 +58,8 @@ impl Tx {
         }
     }
 
-    /// Refuses a node whose secret differs from the recorded one. Servers check before they propose; of two concurrent
-    /// first registrations, only the order of the commands decides.
+    /// Refuses a node whose secret differs from the recorded one. Servers check the secret before they propose. Of
+    /// two concurrent first registrations, the order of the commands decides.
     pub(super) fn is_own(&self, node: &Node) -> Done {
         match self.root.node(&node.id) {
             Some(known) if known.secret_id != node.secret_id => {
@@ -110,7 +110,7 @@ impl Tx {
     }
 
     /// Records a change of status. A silence keeps the index with which it began, because waits for the node's lease
-    /// count from there.
+    /// refer to that index.
     fn status_moved(&self, node: &mut Node, before: NodeStatus) {
         node.status_updated_at = self.now.as_secs();
         if before.in_contact() && !node.status.in_contact() {

@@ -37,7 +37,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Returns the stored row of the same version, if it is equal: all allocations of a version then share one job in
+    /// Returns the stored row of the same version, if it is equal. All allocations of a version then share one job in
     /// memory.
     fn shared_job(&self, job: &Arc<Job>) -> Arc<Job> {
         let stored = self.root.job_version(&job.key(), job.version);
@@ -66,13 +66,13 @@ impl Tx {
                 let Some(node) = self.root.node(&alloc.node_id) else {
                     return Err(Refusal::NotFound { what: what() });
                 };
-                // The command that made the node ineligible was unaware of this plan.
+                // The command that made the node ineligible did not consider the allocations of this plan.
                 if !node.is_schedulable() {
                     return Err(Refusal::Changed { what: what() });
                 }
                 self.host_volumes_stay(&alloc)?;
             }
-            // The client's report stays, unless the servers now know better.
+            // The client's report is kept, unless the servers have a newer status.
             Some(old) => {
                 if !matches!(alloc.client_status, ClientStatus::Lost | ClientStatus::Unknown)
                     || old.client_terminal()
@@ -126,8 +126,7 @@ impl Tx {
         self.put_alloc(alloc, By::Servers);
     }
 
-    /// Grants a claim after another check that it fits: of two plans made from the same snapshot only the first
-    /// succeeds.
+    /// Grants a claim after another check that it fits. Of two plans from the same snapshot, only the first succeeds.
     fn grant(&mut self, desired: &Claim) -> Done {
         let id = &desired.id;
         let Some(alloc) = self.root.alloc(&id.alloc).cloned() else {
@@ -140,7 +139,7 @@ impl Tx {
             return Err(Refusal::ClaimRefused(text));
         }
         let old = self.root.claim(id).cloned();
-        // An in-place update keeps its claim.
+        // An in-place update does not change the claim.
         if old.as_ref().is_some_and(|old| old.phase.is_live()) {
             return Ok(());
         }

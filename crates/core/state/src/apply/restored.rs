@@ -1,11 +1,12 @@
 //! The claims on volumes after a restore of the whole state.
 //!
-//! A claim records that a node may use a volume. Nodes have mounted and unmounted volumes since the snapshot was made, so
-//! the claims that hold stay those of the running cluster, as the membership of servers does. Otherwise a volume for one
-//! writer could go to another node while its first writer still ends.
+//! A claim records that a node may use a volume. Nodes have mounted and unmounted volumes since the time of the
+//! snapshot. Therefore the claims that hold are those of the running cluster, like the membership of servers.
+//! Otherwise a volume for one writer could be attached to another node while its first writer still ends.
 //!
-//! For example, job A writes to a volume, and its allocation is younger than the snapshot. After the restore nobody knows the
-//! allocation, and its node ends it. Job B, which wants the volume too, waits until the node has unmounted it.
+//! For example, job A writes to a volume, and its allocation is younger than the snapshot. After the restore the
+//! state does not have the allocation, and its node ends it. Job B, which requires the volume too, waits until the
+//! node has unmounted it.
 
 use crate::claim;
 use crate::root::Root;
@@ -16,16 +17,17 @@ use caravan_types::volume::{Claim, ClaimPhase};
 use std::sync::Arc;
 
 impl Tx {
-    /// Replaces the claims of a restored snapshot by those of the state before, as far as they differ.
+    /// Replaces the claims of a restored snapshot by the claims of the previous state, as far as they differ.
     pub(super) fn keep_claims(&mut self, before: &Root) {
         let restored: Vec<Arc<Claim>> = self.root.claims().filter(|c| c.phase.holds()).cloned().collect();
         for claim in restored {
             match before.claim(&claim.id) {
                 Some(now) if now.phase.holds() => {}
-                // It ended since. Its allocation is denied the volume, and its replacement gets a claim of its own.
+                // The claim has ended since the snapshot. Its allocation is denied the volume, and its replacement
+                // gets a new claim.
                 Some(now) => self.put_claim(Claim::clone(now)),
                 None if is_used(before, &claim) => self.remove_claim(&claim.id),
-                // The snapshot is that of another cluster, or of this one before it lost its state.
+                // The snapshot is of another cluster, or of this cluster before it lost its state.
                 None => {}
             }
         }
@@ -49,7 +51,7 @@ impl Tx {
         }
         let in_contact = self.root.node(&claim.node_id).is_some_and(|node| node.status.in_contact());
         if in_contact {
-            // The silence that was waited out is not in the restored state.
+            // The restored state does not contain the silence that the wait was for.
             kept.fence_until = UnixNanos(0);
             kept.fence_index = kept.fence_index.map(|_| 0);
             kept.node_off = None;
@@ -64,14 +66,14 @@ impl Tx {
             kept = next;
         }
         match kept.phase {
-            // Nothing was intended for it.
+            // No attach was intended for the claim.
             ClaimPhase::Gone => self.remove_claim(&claim.id),
             _ => self.put_claim(kept),
         }
     }
 }
 
-/// Returns whether the volume of a claim, or its storage, is in use by others.
+/// Returns whether other claims use the volume of a claim, or its storage.
 fn is_used(before: &Root, claim: &Claim) -> bool {
     let own = before.claims_of(&claim.id.volume);
     let mut all = own.chain(before.claims_on(&claim.plugin_id, &claim.external_volume_id));

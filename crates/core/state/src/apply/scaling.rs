@@ -47,7 +47,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Tags a version of a job (no version: the newest), or removes the tag.
+    /// Tags a version of a job, or removes the tag. Without a version, the newest version is tagged.
     pub(super) fn job_tag(
         &mut self,
         key: &JobKey,

@@ -1,4 +1,4 @@
-//! Commands about services that clients registered. A registration is removed with its allocation or its node.
+//! Commands about registered services. A registration is removed with its allocation or its node.
 
 use super::Done;
 use crate::tx::Tx;
@@ -7,7 +7,8 @@ use caravan_types::service::ServiceRegistration;
 use caravan_types::{AllocId, NodeId, ServiceId};
 
 impl Tx {
-    /// Writes registrations. Those of ended or removed allocations are skipped: the report was sent before the end.
+    /// Writes registrations. Registrations of ended or removed allocations are skipped: the report was sent before
+    /// the end.
     pub(super) fn services_register(&mut self, services: &[ServiceRegistration]) {
         for row in services {
             let live = self.root.alloc(&row.alloc_id).is_some_and(|alloc| !alloc.client_terminal());

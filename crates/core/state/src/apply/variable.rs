@@ -7,8 +7,8 @@ use caravan_types::sealed::SealedSecrets;
 use caravan_types::variable::{LockUse, Variable, VariableKey};
 
 impl Tx {
-    /// Refuses secrets that are sealed with a removed root key: the writer sealed them before the removal, and seals
-    /// them again. Stored secrets may stay. Without any root key, nothing is refused.
+    /// Refuses secrets that are sealed with a removed root key. The writer sealed them before the removal, and seals
+    /// them again. Stored secrets are accepted. Without any root key, nothing is refused.
     pub(super) fn can_be_opened(&self, sealed: &SealedSecrets, stored: Option<&SealedSecrets>) -> Done {
         let is_known = sealed.is_empty()
             || stored == Some(sealed)
@@ -43,7 +43,7 @@ impl Tx {
                 return Err(locked());
             }
             (LockUse::Acquire, _) => {
-                // A lock request without items keeps the existing ones.
+                // A lock request without items keeps the existing items.
                 if let Some(old) = old.as_ref().filter(|_| row.items.is_empty()) {
                     row.items = old.items.clone();
                 }

@@ -28,12 +28,12 @@ impl Tx {
         }
     }
 
-    /// Refuses a row that would stand for the storage of another row, whatever the phase of either, unless both declare
-    /// that they share it. Rows of an earlier version stay, but a shared storage cannot be deleted.
+    /// Refuses a row that would stand for the storage of another row in any phase, unless both rows declare that they
+    /// share the storage. Rows of an earlier version stay, but a shared storage cannot be deleted.
     fn owns_its_storage(&self, volume: &Volume) -> Done {
         let old = self.root.volume(&volume.key()).filter(|old| old.plugin_id == volume.plugin_id);
         let Some(storage) = volume.storage() else {
-            // Both would get the same storage, because the plugin identifies volumes by name only.
+            // Both rows would get the same storage, because the plugin identifies volumes by name only.
             let new = old.is_none_or(|old| old.name != volume.name || old.storage().is_some());
             return match self.root.namesakes(volume).next().filter(|_| new) {
                 None => Ok(()),
@@ -103,8 +103,8 @@ impl Tx {
         Ok(())
     }
 
-    /// Applies the step, if the node's silence is the one with which the step was decided. A node that came back renews
-    /// its lease, so the elapsed time proves nothing.
+    /// Applies the step, if the node's silence is the silence with which the step was decided. A node that returned
+    /// renews its lease, so the elapsed time proves nothing.
     fn by_silence(&self, claim: &Claim, step: &ClaimStep) -> Result<ClaimStep, Refusal> {
         let node = self.root.node(&claim.node_id);
         let changed = || Refusal::Changed { what: format!("node {}", claim.node_id) };
@@ -115,7 +115,7 @@ impl Tx {
         let mut step = step.clone();
         let valid = match &mut step {
             ClaimStep::Fence { silence: Some(silence), .. } if node.is_none() => {
-                // The time of its last contact is unknown: its silence begins here.
+                // The time of the node's last contact is unknown: its silence begins here.
                 *silence = self.index;
                 true
             }

@@ -30,8 +30,8 @@ pub(super) fn rules(root: &Root, wrong: &mut Vec<String>) {
     }
 }
 
-/// Returns rows that stand for one storage without being declared as sharing it. No command of this version writes such
-/// rows, but an earlier version may have.
+/// Returns rows that stand for one storage without being declared as sharing it. No command of this version writes
+/// such rows, but an earlier version may have.
 pub(crate) fn storages(root: &Root) -> Vec<String> {
     let mut wrong = Vec::new();
     for volume in root.volumes() {
@@ -58,10 +58,10 @@ pub(crate) fn storages(root: &Root) -> Vec<String> {
     wrong
 }
 
-/// Returns violations that no sound cluster has, although single commands would permit them: a dangling reference, an
-/// allocation without its claims, a detach under a claim in use.
+/// Returns violations that no sound cluster has, although single commands would permit them. Examples are a dangling
+/// reference, an allocation without its claims, and a detach under a claim in use.
 ///
-/// For the offline check of volumes; findings of [`super::check`] are not repeated.
+/// The offline check of volumes uses them. Findings of [`super::check`] are not repeated.
 pub fn check_volumes(root: &Root) -> Vec<String> {
     let mut wrong = storages(root);
     for claim in root.claims().filter(|claim| claim.phase.holds()) {
@@ -94,7 +94,7 @@ fn references(root: &Root, claim: &Claim, wrong: &mut Vec<String>) {
     }
     if let Some(row) = root.volume(volume)
         && row.plugin_id != claim.plugin_id
-        // The row may be another volume, created later under the same id.
+        // The row may be another volume that was created later under the same id.
         && !claim.forsaken
     {
         wrong.push(format!(
@@ -102,7 +102,7 @@ fn references(root: &Root, claim: &Claim, wrong: &mut Vec<String>) {
             claim.plugin_id, row.plugin_id
         ));
     }
-    // Without an allocation only the node can end the claim, and a removed node cannot.
+    // Without an allocation, only the node can end the claim, and a removed node cannot end it.
     let nobody = root.alloc(alloc).is_none() && root.node(&claim.node_id).is_none();
     if nobody && matches!(claim.phase, ClaimPhase::Releasing | ClaimPhase::Unpublished) {
         wrong.push(format!(
@@ -111,7 +111,8 @@ fn references(root: &Root, claim: &Claim, wrong: &mut Vec<String>) {
     }
 }
 
-/// Claims are granted in the same command as their allocation and outlive it.
+/// Reports claims that an allocation lacks. Claims are granted in the same command as their allocation and outlive
+/// it.
 fn unclaimed(root: &Root, alloc: &Allocation, wrong: &mut Vec<String>) {
     for (alias, request) in alloc.group().into_iter().flat_map(TaskGroup::csi_volumes) {
         let volume = VolumeKey::new(alloc.namespace.clone(), request.source_for(&alloc.name));

@@ -1,4 +1,4 @@
-//! Events for a reader that wants the newest row of each object, not each change.
+//! Events for a reader of the newest row of each object, without each change.
 
 use super::{Event, EventBatch, EventRow};
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +15,7 @@ pub struct EventObject {
 }
 
 impl EventRow {
-    /// Returns the object whose row this is. Two events of the same object replace each other.
+    /// Returns the object to which the row belongs. Two events of the same object replace each other.
     pub fn object(&self) -> EventObject {
         let id = match self {
             // The key of host volumes is empty.
@@ -28,8 +28,8 @@ impl EventRow {
 
 /// The newest event of each object that changed, in the order of the indexes.
 ///
-/// Example: a node's row changes at the indexes 4, 6 and 9, and a job is deleted at 8. The job's event of index 8 comes
-/// first, then the node's of index 9; those of 4 and 6 are gone.
+/// For example, a node's row changes at the indexes 4, 6 and 9, and a job is deleted at 8. The job's event of index 8
+/// comes first, then the node's event of index 9. The events of 4 and 6 are dropped.
 #[derive(Debug, Default)]
 pub struct Pending {
     /// The events by the order in which they arrived.

@@ -14,16 +14,16 @@ use tokio::sync::watch;
 
 /// The default limit of the kept events, in bytes.
 pub const EVENT_BUFFER_BYTES: usize = 8 << 20;
-/// The number of indexes that a reader receives who asks for no index, if the log keeps more.
+/// The number of indexes that a reader receives who specifies no index, if the log keeps more.
 pub const EVENT_BUFFER: usize = 100;
 
 /// The limit of the kept events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventLimit {
-    /// The memory of the rows and of what they refer to, each value counted once. The events of the newest command are
-    /// kept even if they alone exceed the limit.
+    /// The memory of the rows and of the values that they refer to, each value counted once. The events of the newest
+    /// command are kept even if they alone exceed the limit.
     Bytes(usize),
-    /// The number of indexes, whatever their size: the reference's `event_buffer_size`.
+    /// The number of indexes, of any size: the reference's `event_buffer_size`.
     Indexes(usize),
 }
 
@@ -36,9 +36,9 @@ impl Default for EventLimit {
 /// The events of one command.
 #[derive(Clone, Debug)]
 pub struct EventBatch {
-    /// Index of the command.
+    /// The index of the command.
     pub index: u64,
-    /// Events, at least one.
+    /// The events of the command, at least one.
     pub events: Vec<Event>,
 }
 
@@ -47,11 +47,11 @@ struct Ring {
     limit: EventLimit,
     batches: VecDeque<Arc<EventBatch>>,
     weights: Weights,
-    /// Number of batches dropped from the front since the beginning.
+    /// The number of batches dropped from the front since the beginning.
     dropped: u64,
-    /// Position of the first batch after the newest replacement of the whole state.
+    /// The position of the first batch after the newest replacement of the whole state.
     restored: u64,
-    /// Readers of [`CoalescedReader`], by their number.
+    /// The state of each [`CoalescedReader`], by the reader's number.
     coalesced: BTreeMap<u64, Merged>,
     next_reader: u64,
 }
@@ -68,7 +68,8 @@ impl Ring {
         }
     }
 
-    /// Drops the oldest batches until the limit holds. Readers of the newest rows keep what they still need.
+    /// Drops the oldest batches until the limit holds. Readers of the newest rows keep the events that they have not
+    /// received.
     fn shrink(&mut self) {
         while self.batches.len() > 1 && self.is_over() {
             let Some(batch) = self.batches.pop_front() else { return };
@@ -97,7 +98,8 @@ impl Ring {
     }
 }
 
-/// The newest events. A reader that falls behind the kept batches receives an error; a [`CoalescedReader`] never does.
+/// The newest events. A reader that falls behind the kept batches receives an error; a [`CoalescedReader`] never
+/// does.
 #[derive(Debug)]
 pub struct EventLog {
     ring: Mutex<Ring>,
@@ -135,12 +137,12 @@ impl EventLog {
         self.end.send_replace(end);
     }
 
-    /// Clears the log after the whole state was replaced: the events belong to another history, and readers must start
-    /// again.
+    /// Clears the log after the whole state was replaced. The events belong to another history, and readers must
+    /// start again.
     pub(crate) fn reset(&self) {
         let end = {
             let mut ring = self.lock();
-            // One more than the number of batches, so that a reader at the end also receives the error.
+            // The position is one after the last batch, so that a reader at the end also receives the error.
             ring.dropped = ring.end() + 1;
             ring.restored = ring.dropped;
             ring.batches.clear();
@@ -172,7 +174,8 @@ impl EventLog {
         EventReader { log: self.clone(), next: ring.position(index), end: self.end.subscribe() }
     }
 
-    /// As [`EventLog::follow`], for the newest event of each object among the events that a function selects.
+    /// Returns a reader as [`EventLog::follow`] does, for the newest event of each object among the events that a
+    /// function selects.
     pub fn follow_coalesced(
         self: &Arc<Self>,
         index: u64,
@@ -193,13 +196,13 @@ impl EventLog {
         CoalescedReader { log: self.clone(), number, takes, end }
     }
 
-    /// A panic of a lock holder leaves only complete entries.
+    /// Locks the kept events. A panic of a lock holder leaves only complete entries.
     fn lock(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock()
     }
 }
 
-/// Why a reader cannot continue.
+/// The reason that a reader cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventsMissed {
     /// The reader was too slow.
@@ -210,7 +213,7 @@ pub enum EventsMissed {
     Replaced,
 }
 
-/// A position in the log.
+/// A reader's position in the log.
 #[derive(Debug)]
 pub struct EventReader {
     log: Arc<EventLog>,
@@ -222,7 +225,7 @@ impl EventReader {
     /// Returns the next batch. Cancel safe.
     ///
     /// # Errors
-    /// If batches were dropped that this reader has not received; it cannot continue.
+    /// If batches were dropped that this reader has not received. The reader cannot continue.
     pub async fn next(&mut self) -> Result<Arc<EventBatch>, EventsMissed> {
         loop {
             self.end.borrow_and_update();
@@ -230,7 +233,7 @@ impl EventReader {
                 self.next += 1;
                 return Ok(batch.clone());
             }
-            // The sender lives in the log, which this reader holds.
+            // The log, which this reader holds, owns the sender.
             let _ = self.end.changed().await;
         }
     }
@@ -238,11 +241,11 @@ impl EventReader {
 
 type Takes = Arc<dyn Fn(&Event) -> bool + Send + Sync>;
 
-/// The part of a [`CoalescedReader`] that the log knows.
+/// The part of a [`CoalescedReader`] that is in the log.
 struct Merged {
-    /// Position of the first batch that the reader has not received.
+    /// The position of the first batch that the reader has not received.
     next: u64,
-    /// Events of batches that were dropped before the reader received them.
+    /// The events of batches that were dropped before the reader received them.
     pending: Pending,
     takes: Takes,
 }
@@ -262,10 +265,11 @@ impl Merged {
     }
 }
 
-/// A position in the log of a reader that wants the newest event of each object.
+/// A position in the log of a reader of the newest event of each object.
 ///
-/// The reader takes batches from the log when it is ready. A batch that the log drops before goes to the reader's
-/// pending events, so a reader of any pace keeps at most one event for each object and misses no object.
+/// The reader takes batches from the log when it is ready. If the log drops a batch earlier, its events become
+/// pending events of the reader. Therefore a reader of any pace keeps at most one event for each object and misses no
+/// object.
 pub struct CoalescedReader {
     log: Arc<EventLog>,
     number: u64,
@@ -282,19 +286,19 @@ impl fmt::Debug for CoalescedReader {
 impl CoalescedReader {
     /// Waits until a command caused events after the newest call of [`CoalescedReader::take`]. Cancel safe.
     pub async fn changed(&mut self) {
-        // The sender lives in the log, which this reader holds.
+        // The log, which this reader holds, owns the sender.
         let _ = self.end.changed().await;
     }
 
-    /// Lets the next call of [`CoalescedReader::changed`] return at once.
+    /// Lets the next call of [`CoalescedReader::changed`] return immediately.
     pub fn again(&mut self) {
         self.end.mark_changed();
     }
 
-    /// Returns the newest event of each object that changed since the call before, in the order of the indexes.
+    /// Returns the newest event of each object that changed since the previous call, in the order of the indexes.
     ///
     /// # Errors
-    /// If a snapshot replaced the whole state; the reader cannot continue.
+    /// If a snapshot replaced the whole state. The reader cannot continue.
     pub fn take(&mut self) -> Result<Vec<EventBatch>, EventsMissed> {
         self.end.borrow_and_update();
         let (mut pending, batches) = {

@@ -77,7 +77,7 @@ async fn changes_of_operator_tables_are_events() {
 }
 
 fn node(store: &Store, index: u64) {
-    // A report that says nothing new changes nothing.
+    // A report with nothing new changes nothing.
     let node = Node {
         id: "n1".into(),
         name: format!("n1-{index}").into(),

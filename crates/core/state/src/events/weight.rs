@@ -1,7 +1,8 @@
-//! The memory that events hold: the rows, and the values that rows share, each counted once.
+//! The memory that events hold: the rows, and the values that rows share, each value counted once.
 //!
-//! A row's size is the sum of its fields: texts with their header, eight bytes for each number, and a flat size for each
-//! absent field. Ids and short texts that rows share count with each row, so the true size is at most the counted one.
+//! A row's size is the sum of its fields. A text counts with its header, a number counts eight bytes, and an absent
+//! field has a flat size. Ids and short texts that rows share count with each row, so the true size is at most the
+//! counted size.
 
 use super::{Event, EventRow};
 use caravan_types::alloc::Allocation;
@@ -12,22 +13,23 @@ use std::fmt::Display;
 use std::mem::size_of;
 use std::sync::Arc;
 
-/// Bytes of a number.
+/// The bytes of a number.
 const NUMBER: usize = 8;
-/// Bytes of a text, a list or a map besides its content: pointer, length, capacity, and the allocator's header.
+/// The bytes of a text, a list or a map without its content: pointer, length, capacity, and the allocator's header.
 const HEADER: usize = 32;
-/// Bytes of a field without a value.
+/// The bytes of a field without a value.
 const ABSENT: usize = 24;
-/// Bytes of an allocation that several owners share: its two counts and the allocator's header.
+/// The bytes of an allocation that several owners share: its two counts and the allocator's header.
 const SHARED: usize = 32;
-/// Bytes of a report of a plugin: itself, and the path to it, which is copied. A path has up to four steps of sixteen entries.
+/// The bytes of a report of a plugin, and of the path to it, which is copied. A path has up to four steps of sixteen
+/// entries.
 const WRITTEN_REPORT: usize = 4 << 10;
 
 /// The values that kept events hold.
 #[derive(Debug, Default)]
 pub(super) struct Weights {
-    /// The number of holders and the size of each value, by its address. A held value keeps its address.
-    /// No user chooses addresses, so a fast hash serves.
+    /// The number of holders and the size of each value, by its address. A held value keeps its address. No user
+    /// chooses addresses, so a fast hash is safe.
     held: foldhash::HashMap<usize, (u32, usize)>,
     total: usize,
 }
@@ -70,12 +72,13 @@ impl Weights {
     }
 }
 
-/// Returns the bytes of a batch besides the values of its events, with the entries of [`Weights`].
+/// Returns the bytes of a batch without the values of its events, but with the entries of [`Weights`].
 fn frame(events: &[Event]) -> usize {
     SHARED + HEADER + events.len() * (size_of::<Event>() + size_of::<(usize, (u32, usize))>())
 }
 
-/// Calls a function for each shared value of a row, with the value's address and its size without other shared values.
+/// Calls a function for each shared value of a row, with the value's address and its size without other shared
+/// values.
 fn parts(row: &EventRow, part: &mut dyn FnMut(usize, &dyn Fn() -> usize)) {
     match row {
         EventRow::Job { row, .. } => whole(row, part),
@@ -137,12 +140,12 @@ fn allocation(row: &Arc<Allocation>, part: &mut dyn FnMut(usize, &dyn Fn() -> us
 /// Returns the bytes of a value.
 fn size<T: Serialize + ?Sized>(value: &T) -> usize {
     let mut meter = Meter::default();
-    // A value that cannot be walked to its end counts as far as the walk went.
+    // A value whose serialization fails counts as far as it was serialized.
     let _ = value.serialize(&mut meter);
     meter.bytes
 }
 
-/// Adds up the bytes of a value instead of encoding it.
+/// A serializer that adds up the bytes of a value instead of encoding it.
 #[derive(Debug, Default)]
 struct Meter {
     bytes: usize,
@@ -174,7 +177,7 @@ impl<'m> ser::Serializer for &'m mut Meter {
     type SerializeStruct = Fields<'m>;
     type SerializeStructVariant = Fields<'m>;
 
-    /// The form of commands and snapshots is nearer to the memory: times are numbers.
+    /// Returns `false`: the form of commands and snapshots, in which times are numbers, resembles the memory.
     fn is_human_readable(&self) -> bool {
         false
     }
@@ -262,11 +265,11 @@ impl<'m> ser::Serializer for &'m mut Meter {
     }
 }
 
-/// The parts of a value with several.
+/// The parts of a value that has several parts.
 #[derive(Debug)]
 struct Fields<'m> {
     meter: &'m mut Meter,
-    /// The value is an allocation, whose shared values are parts of their own.
+    /// Whether the value is an allocation, whose shared values are counted separately.
     of_allocation: bool,
 }
 

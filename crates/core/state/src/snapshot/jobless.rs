@@ -1,10 +1,10 @@
-//! The row of an allocation in a snapshot: its job is replaced by a position. A state has hundreds of thousands of allocations, so
-//! none is copied for that.
+//! The row of an allocation in a snapshot, with a position in place of the job. A state has hundreds of thousands of
+//! allocations, so the encoder does not copy them.
 
 use caravan_types::alloc::Allocation;
 use serde::ser::{Impossible, Serialize, SerializeStruct, Serializer};
 
-/// The name of the field that rows leave out.
+/// The name of the field that rows omit.
 const JOB: &str = "Job";
 
 /// An allocation with the position of its job; the form of [`caravan_types::packed::row::AllocOfJob`].
@@ -21,7 +21,7 @@ impl<'a> AllocRow<'a> {
     }
 }
 
-/// An allocation that is written as if it had no job.
+/// An allocation that is written without its job.
 struct Jobless<'a>(&'a Allocation);
 
 impl Serialize for Jobless<'_> {
@@ -33,10 +33,10 @@ impl Serialize for Jobless<'_> {
     }
 }
 
-/// A serializer of a struct whose field [`JOB`] is left out. Everything else is refused.
+/// A serializer of a struct that omits the field [`JOB`]. It refuses every other type.
 struct Without<S>(S);
 
-/// The fields of such a struct.
+/// The fields of a struct that omits the field [`JOB`].
 struct Fields<S>(S);
 
 impl<S: SerializeStruct> SerializeStruct for Fields<S> {
@@ -87,7 +87,8 @@ impl<S: Serializer> Serializer for Without<S> {
     fn is_human_readable(&self) -> bool {
         self.0.is_human_readable()
     }
-    /// The number of fields includes the job: an allocation without one is written as it is.
+    /// Begins a struct without the job. `fields` always includes the job, because an allocation without a job is
+    /// written without this serializer.
     fn serialize_struct(self, name: &'static str, fields: usize) -> Result<Self::SerializeStruct, S::Error> {
         self.0.serialize_struct(name, fields - 1).map(Fields)
     }
@@ -165,7 +166,7 @@ mod tests {
     use caravan_types::packed::row::AllocOfJob;
     use std::sync::Arc;
 
-    /// Returns the bytes of a row that is made of a copy of the allocation.
+    /// Returns the bytes of a row that is encoded from a copy of the allocation.
     fn of_copy(alloc: &Allocation, job: Option<u32>) -> Vec<u8> {
         AllocOfJob { alloc: Allocation { job: None, ..alloc.clone() }, job }.pack().unwrap()
     }

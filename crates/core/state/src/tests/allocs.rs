@@ -26,7 +26,7 @@ fn a_placement_gets_its_job_and_its_predecessor_a_link() {
 
     let mut commit = world.commit("a2", &key("web"), "n1", vec![]);
     commit.placements[0].previous_allocation = "a1".into();
-    // On its way through the log the job became a value of its own.
+    // On its way through the log, the job was decoded into a separate value.
     commit.job = commit.job.map(|job| Arc::new((*job).clone()));
     let second = world.apply(Change::Plan(Box::new(commit)));
     let old = shared(world.root.alloc(&"a1".into()));

@@ -147,7 +147,7 @@ pub(super) fn info(plugin: &str, healthy: bool) -> CsiInfo {
     }
 }
 
-/// A node that runs both services of a plugin.
+/// Returns a node that runs both services of a plugin.
 pub(super) fn plugin_node(id: &str, plugin: &str, healthy: bool) -> Node {
     let controller = CsiInfo {
         requires_controller_plugin: true,
@@ -201,7 +201,7 @@ pub(super) fn shared<T>(row: Option<&Arc<T>>) -> &T {
     row.expect("the row is there")
 }
 
-/// A job that makes a child every day, if it is enabled.
+/// Returns a job that creates a child every day, if it is enabled.
 pub(super) fn periodic(id: &str, enabled: bool) -> Job {
     let rule =
         Periodic { enabled, specs: vec!["@daily".into()], spec_type: "cron".into(), ..Periodic::default() };

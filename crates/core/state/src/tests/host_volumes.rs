@@ -50,7 +50,7 @@ fn claim(id: &str, alloc: &str) -> HostVolumeClaim {
     }
 }
 
-/// A ready volume, an allocation that uses it and holds it.
+/// Returns a world with a ready volume, and an allocation that uses and holds it.
 fn world() -> World {
     let mut world = World::default();
     world.node(offering("data", "v1"));
@@ -66,8 +66,8 @@ fn state(world: &World) -> HostVolumeState {
     shared(world.root.host_volume(&"v1".into())).state
 }
 
-/// docs/design/rough-edges.md, 43 and 44: the state follows the node's reports in any order, also when its last volume
-/// vanishes and when the node goes down.
+/// docs/design/rough-edges.md, 43 and 44: the state follows the node's reports in any order, even after its last
+/// volume vanishes or the node is down.
 #[test]
 fn the_state_follows_the_node_whatever_comes_first() {
     let mut world = World::default();
@@ -84,7 +84,7 @@ fn the_state_follows_the_node_whatever_comes_first() {
     assert_eq!(state(&world), HostVolumeState::Unavailable);
     world.node(offering("data", "v1"));
     assert_eq!(state(&world), HostVolumeState::Ready);
-    // The node told before the row was written.
+    // The node reported the volume before the row was written.
     world.apply(Change::HostVolumeDelete { namespace: "default".into(), id: "v1".into(), force: false });
     write(&mut world, row("v1", "data", "n1"));
     assert_eq!(state(&world), HostVolumeState::Ready);
@@ -92,7 +92,7 @@ fn the_state_follows_the_node_whatever_comes_first() {
     assert_eq!(state(&world), HostVolumeState::Unavailable);
 }
 
-/// docs/design/rough-edges.md, 40: two creations of one name on one node cannot both win.
+/// docs/design/rough-edges.md, 40: two creations of one name on one node cannot both succeed.
 #[test]
 fn a_name_is_on_a_node_once() {
     let mut world = world();
@@ -113,11 +113,11 @@ fn nothing_that_is_used_or_held_is_deleted() {
     assert_eq!(write(&mut world, intended.clone()).refused, in_use);
     world.report("a1", ClientStatus::Complete);
     assert_eq!(world.root.host_volume_users(&volume).count(), 0);
-    // The hold stays with the job until it is purged or removed by hand.
+    // The hold stays with the job until it is purged or removed by a user.
     assert_eq!(write(&mut world, intended.clone()).refused, in_use);
     world.apply(Change::HostClaimDelete { id: "c1".into() });
     assert_eq!(write(&mut world, intended).refused, None);
-    // A plan that was made before the deletion was decided does not get it.
+    // A plan from before the decision to delete does not get the volume.
     let commit = world.commit("a2", &key("web"), "n1", vec![]);
     let refused = world.try_apply(Change::Plan(Box::new(commit))).refused;
     assert!(matches!(refused, Some(Refusal::ClaimRefused(_))), "{refused:?}");
@@ -125,7 +125,7 @@ fn nothing_that_is_used_or_held_is_deleted() {
     assert!(world.root.host_volume(&"v1".into()).is_none());
 }
 
-/// docs/design/rough-edges.md, 39: ids of holds are those of the command, and snapshots keep them.
+/// docs/design/rough-edges.md, 39: the command contains the ids of holds, and snapshots keep them.
 #[test]
 fn holds_keep_their_id_through_replacement_snapshot_and_stop_until_the_purge() {
     let mut world = world();

@@ -28,7 +28,7 @@ fn a_version_is_made_only_by_a_different_specification() {
     assert_eq!(versions, [1, 0]);
 }
 
-/// A later registration does not change what the outcome of an earlier one says.
+/// A later registration does not change the outcome of an earlier one.
 #[test]
 fn the_outcome_holds_the_index_of_its_own_registration() {
     let mut world = World::default();

@@ -1,4 +1,4 @@
-//! Changes of nodes, and plans, that were made from a state that is not the newest any more.
+//! Changes of nodes, and plans, that were made from a state that is no longer the newest.
 
 use super::build::*;
 use caravan_types::command::{Change, NodeChange, Outcome, Refusal};
@@ -46,7 +46,7 @@ fn nothing_new_is_placed_on_a_node_that_takes_nothing() {
         let update = world.commit("before", &key("web"), "n1", vec![]);
         world.apply(change.clone());
         assert!(stale(&world.try_apply(Change::Plan(Box::new(plan)))), "{change:?}");
-        // What is there already may be written: it does not come, it stays.
+        // An existing allocation may be written: it is already on the node.
         world.apply(Change::Plan(Box::new(update)));
         assert!(world.root.alloc(&"after".into()).is_none());
     }
@@ -64,7 +64,7 @@ fn a_node_goes_only_with_an_evaluation_of_each_job_that_it_concerns() {
             NodeChange::NodeStatus { node: "n1".into(), status: NodeStatus::Down, event: None, evals };
         Change::NodeWhole { node: "n1".into(), change: Box::new(change) }
     };
-    // Placed after the evaluations were made.
+    // The allocation is placed after the evaluations were created.
     world.place("b", &key("late"), "n1");
     assert!(stale(&world.try_apply(down(evals.clone()))));
     assert_eq!(world.root.node(&"n1".into()).unwrap().status, NodeStatus::Ready);

@@ -1,4 +1,4 @@
-//! Random commands: small choices, made into commands that fit the root at hand.
+//! Random commands: small choices, from which commands are created that fit the current root.
 
 use super::build::{claim_id, eval, job, periodic, plugin_job, plugin_node, update, volume, writer};
 use crate::Root;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 const VOLUME_PHASES: [VolumePhase; 4] =
     [VolumePhase::Ready, VolumePhase::Creating, VolumePhase::Expanding, VolumePhase::Deleting];
 
-/// What to do, and four numbers that say with what.
+/// The kind of a command, and four numbers that select its content.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Op {
     what: u8,
@@ -39,7 +39,7 @@ pub(super) fn ops(max: usize) -> impl Strategy<Value = Vec<Op>> {
     proptest::collection::vec(op, 1..max).prop_map(|random| [prelude(), random].concat())
 }
 
-/// Nodes, volumes and jobs, so that most of what follows has something to work on.
+/// Returns commands for nodes, volumes and jobs, so that most later commands have objects.
 fn prelude() -> Vec<Op> {
     let mut ops = Vec::new();
     for n in 0..3 {
@@ -54,7 +54,7 @@ fn prelude() -> Vec<Op> {
     ops
 }
 
-/// Writes, locks, unlocks or deletes one of three variables.
+/// Returns a command that writes, locks, unlocks or deletes one of three variables.
 fn variable(op: Op) -> Change {
     let key = VariableKey::new("default", format!("v{}", op.a % 3));
     let id = format!("lock{}", op.c % 2);
@@ -115,7 +115,7 @@ const EVAL_STATUSES: [EvalStatus; 4] =
 const NODE_STATUSES: [NodeStatus; 4] =
     [NodeStatus::Ready, NodeStatus::Down, NodeStatus::Disconnected, NodeStatus::Initializing];
 
-/// The evaluation of a number, moved on if it exists; its job never changes.
+/// Returns the evaluation of a number, with a new status if it exists. Its job never changes.
 fn moved_eval(root: &Root, n: u8, job: u8, op: Op) -> Evaluation {
     let id = format!("e{n}");
     let known = root.eval(&id.as_str().into()).map(|e| Evaluation::clone(e));
@@ -198,7 +198,7 @@ fn attached(needs_attach: bool) -> ClaimStep {
     ClaimStep::Attached { publish_context, needs_attach, external_node_id }
 }
 
-/// A step that leads on from a phase.
+/// Returns a step that is legal in a phase.
 fn next_step(phase: ClaimPhase, even: bool) -> ClaimStep {
     match phase {
         ClaimPhase::Reserved if even => ClaimStep::IntendAttach { external_node_id: "x".to_owned() },
@@ -239,7 +239,7 @@ fn claim_step(root: &Root, op: Op) -> Change {
     Change::ClaimStep { id, expect_modify_index: if op.d == 11 { 0 } else { at }, step }
 }
 
-/// The command of a choice.
+/// Returns the command of a choice.
 pub(super) fn change(root: &Root, op: Op) -> Change {
     let node = nodes(op.a).as_str().into();
     let evals = vec![moved_eval(root, op.d, op.a, op)];
@@ -247,7 +247,7 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
         0 | 1 => {
             let plugin = pick(&["p0", "p1"], op.b);
             let mut node = plugin_node(&nodes(op.a), plugin, op.c.is_multiple_of(2));
-            // A plugin without a controller, which an allocation of any node runs.
+            // The plugin has no controller, and an allocation of any node may run it.
             let runs = |alloc: &&Arc<Allocation>| {
                 alloc.job.iter().any(|job| plugins_of_job(job).contains(&PluginId::from(plugin)))
             };
@@ -361,7 +361,7 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
                 row.requested_capabilities = vec![Capability { access_mode, ..Capability::default() }];
                 row.shared_storage = op.d < 8;
             }
-            // Few storages and names, so that they meet.
+            // There are few storages and names, so that rows conflict.
             row.external_id = pick(&["x", "y", ""], op.d / 2).to_owned();
             row.name = pick(&["n", "m"], op.c).to_owned();
             row.phase = pick(&VOLUME_PHASES, op.b / 2);

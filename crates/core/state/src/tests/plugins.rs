@@ -1,4 +1,4 @@
-//! Plugin rows as derived from nodes and jobs.
+//! Plugin rows, derived from nodes and jobs.
 
 use super::build::{World, info, job, key, node, plugin_job, plugin_node, shared};
 use crate::Table;

@@ -1,4 +1,4 @@
-//! What holds of every sequence of commands.
+//! Properties of every sequence of commands.
 
 use super::ops::{change, ops};
 use crate::check::storages;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Keys of rows that differ between two versions of a table: written ones, then removed ones.
+/// Returns the keys of rows that differ between two versions of a table: written rows, then removed rows.
 fn differing<K: Ord + Clone, V: PartialEq>(
     before: &OrdMap<K, Arc<V>>,
     after: &OrdMap<K, Arc<V>>,
@@ -26,7 +26,7 @@ fn differing<K: Ord + Clone, V: PartialEq>(
     (written, removed)
 }
 
-/// All rows that really differ.
+/// Returns all rows whose content differs.
 fn really_changed(before: &Root, after: &Root) -> BTreeSet<Changed> {
     let mut all = BTreeSet::new();
     macro_rules! table {

@@ -1,4 +1,4 @@
-//! Registered services: no longer there than what they belong to.
+//! Registered services, which are removed with their allocations and nodes.
 
 use super::build::{World, job, key, node};
 use crate::{Table, Topic};

@@ -9,12 +9,12 @@ use caravan_types::command::{Change, ClaimStep, Refusal};
 use caravan_types::job::JobType;
 use caravan_types::volume::{AccessMode, ClaimMode, ClaimPhase, MountProof, Volume, VolumePhase};
 
-/// A row of plugin `p` on a storage; without one as long as the plugin has not answered.
+/// Returns a row of plugin `p` on a storage. The storage is empty as long as the plugin has not responded.
 fn row(id: &str, storage: &str, phase: VolumePhase) -> Volume {
     Volume { name: id.into(), external_id: storage.into(), phase, ..volume(id, "p") }
 }
 
-/// A row that is only read and shares its storage.
+/// Returns a row for reading only that shares its storage.
 fn reads(id: &str, storage: &str) -> Volume {
     let mut row = Volume { shared_storage: true, ..row(id, storage, VolumePhase::Ready) };
     row.requested_capabilities[0].access_mode = AccessMode::MultiNodeReaderOnly;
@@ -26,7 +26,7 @@ fn write(world: &mut World, volume: Volume, exclusive: bool) -> Option<Refusal> 
     world.try_apply(Change::VolumeWrite { volume: Box::new(volume), expect_modify_index, exclusive }).refused
 }
 
-/// The row that a write was refused for.
+/// Returns the row because of which a write was refused.
 fn taken_by(refused: Option<Refusal>) -> String {
     match refused {
         Some(Refusal::StorageTaken { other, .. } | Refusal::NameTaken { other, .. }) => other.id.to_string(),
@@ -44,11 +44,11 @@ fn a_second_row_is_refused_whatever_the_phases_are() {
             let mut world = World::default();
             assert_eq!(write(&mut world, row("a", "s", first), true), None);
             assert_eq!(taken_by(write(&mut world, row("b", "s", second), true)), "a", "{first:?} {second:?}");
-            // Another storage, and the same id of another plugin.
+            // Another storage is accepted, and so is the same id of another plugin.
             assert_eq!(write(&mut world, row("b", "t", second), true), None);
             let other = Volume { plugin_id: "q".into(), ..row("c", "s", second) };
             assert_eq!(write(&mut world, other, true), None);
-            // It stays the row's own, and is free again with it.
+            // The storage stays the row's own, and is free again after the row is deleted.
             assert_eq!(write(&mut world, row("a", "s", second), true), None);
             world.apply(Change::VolumeDelete { key: VolumeKey::new("default", "a"), force: false });
             assert_eq!(write(&mut world, row("d", "s", second), true), None);
@@ -68,11 +68,11 @@ fn of_two_creations_with_one_name_only_one_is_under_way() {
     let creating = |id: &str| Volume { name: "same".into(), ..row(id, "", VolumePhase::Creating) };
     assert_eq!(write(&mut world, creating("a"), true), None);
     assert_eq!(taken_by(write(&mut world, creating("b"), true)), "a");
-    // The same creation again, and its deletion before the plugin answered.
+    // The same creation is accepted again, and so is its deletion before the plugin responded.
     assert_eq!(write(&mut world, creating("a"), true), None);
     assert_eq!(write(&mut world, Volume { phase: VolumePhase::Deleting, ..creating("a") }, true), None);
     assert_eq!(taken_by(write(&mut world, creating("b"), true)), "a");
-    // The plugin answered: from now on its storage is what counts.
+    // The plugin responded. From now on, its storage decides.
     assert_eq!(write(&mut world, Volume { external_id: "s".into(), ..creating("a") }, true), None);
     assert_eq!(write(&mut world, creating("b"), true), None);
     let answered = Volume { external_id: "s".into(), phase: VolumePhase::Ready, ..creating("b") };
@@ -86,7 +86,7 @@ fn storage_is_shared_knowingly_and_for_reading_only() {
     assert_eq!(write(&mut world, reads("b", "s"), true), None);
     assert!(storages(&world.root).is_empty());
     assert_eq!(taken_by(write(&mut world, row("c", "s", VolumePhase::Ready), true)), "a");
-    // Neither may stop sharing, be written, or be deleted while the other is there.
+    // Neither row may cease to share, be written, or be deleted while the other exists.
     let apart = Volume { shared_storage: false, ..reads("a", "s") };
     let mut writes = reads("a", "s");
     writes.requested_capabilities[0].access_mode = AccessMode::SingleNodeWriter;
@@ -99,7 +99,8 @@ fn storage_is_shared_knowingly_and_for_reading_only() {
     assert_eq!(taken_by(write(&mut world, reads("b", "s"), true)), "a");
 }
 
-/// A world in which an earlier version registered one storage twice, with an allocation that waits for each.
+/// Returns a world in which an earlier version registered one storage twice, with an allocation that waits for each
+/// row.
 fn twice() -> World {
     let mut world = World::default();
     world.node(node("n1"));
@@ -123,7 +124,7 @@ fn what_an_earlier_version_let_happen_is_loaded_reported_and_not_used_twice() {
     let found = storages(&world.root);
     let text = "volume default/b stands for the same storage as volume default/a: \"s\" of plugin p";
     assert_eq!(found, [text]);
-    // The rows go on, and neither deletes what is the other's too.
+    // The rows can still change, and neither deletes the storage of both.
     for id in ["a", "b"] {
         assert_eq!(write(&mut world, row(id, "s", VolumePhase::Expanding), true), None);
         assert!(write(&mut world, row(id, "s", VolumePhase::Deleting), true).is_some());
@@ -131,7 +132,7 @@ fn what_an_earlier_version_let_happen_is_loaded_reported_and_not_used_twice() {
     }
     assert!(place(&mut world, "b").unwrap().contains("same storage as another volume"));
     assert_eq!(place(&mut world, "a"), None);
-    // Once one of them is deregistered, all is well.
+    // Once one of the rows is deregistered, the state is sound.
     world.apply(Change::VolumeDelete { key: VolumeKey::new("default", "b"), force: false });
     assert!(storages(&world.root).is_empty());
 }
@@ -141,7 +142,7 @@ fn claims_of_a_second_row_that_were_granted_before_keep_others_away() {
     let mut world = twice();
     world.apply(Change::VolumeDelete { key: VolumeKey::new("default", "a"), force: false });
     assert_eq!(place(&mut world, "b"), None);
-    // The older row comes back as an earlier version may have left it.
+    // The older row is written again in the state in which an earlier version may have left it.
     assert_eq!(write(&mut world, row("a", "s", VolumePhase::Ready), false), None);
     let refused = place(&mut world, "a").unwrap();
     assert!(refused.contains("same storage"), "{refused}");
@@ -149,7 +150,8 @@ fn claims_of_a_second_row_that_were_granted_before_keep_others_away() {
     assert_eq!((claim.mode, claim.phase), (ClaimMode::Write, ClaimPhase::Reserved));
 }
 
-/// A row that was removed by force leaves claims behind that still hold: the storage is not free before they end.
+/// A row that was removed by force leaves claims that still hold the storage. The storage is not free before they
+/// end.
 #[test]
 fn a_storage_is_not_free_while_claims_of_a_removed_row_hold_it() {
     let mut world = twice();
@@ -171,7 +173,7 @@ fn a_storage_is_not_free_while_claims_of_a_removed_row_hold_it() {
     take(&mut world, ClaimStep::Mounted { proof: MountProof::default() });
     world.report("alloc-a", ClientStatus::Failed);
     world.apply(Change::VolumeDelete { key: VolumeKey::new("default", "a"), force: true });
-    // Under another id: the row may be there, and nobody uses it yet.
+    // Under another id, the row may exist, but no allocation can use it yet.
     assert_eq!(write(&mut world, row("b", "s", VolumePhase::Ready), true), None);
     let refused = place(&mut world, "b").unwrap();
     assert!(refused.contains("is held by allocation alloc-a"), "{refused}");

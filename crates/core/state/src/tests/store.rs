@@ -20,7 +20,7 @@ fn register(id: &str) -> Command {
     command(Change::NodeRegister { node: Box::new(node(id)), evals: vec![] })
 }
 
-/// Whether a future is done without anybody waking it.
+/// Returns whether a future is ready without a wake.
 fn ready<F: Future>(future: F) -> bool {
     let mut future = pin!(future);
     matches!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(_))
@@ -137,13 +137,13 @@ async fn indexes_continue_after_those_of_a_restored_snapshot() {
     assert_eq!(new.snapshot().node(&"n4".into()).unwrap().modify_index, 62);
     assert_eq!(new.wait_for_index(62).await.index(), 62);
 
-    // Another server receives the state as a snapshot of the log, and the log goes on.
+    // Another server receives the state as a snapshot of the log, and the log continues.
     let other = Store::default();
     other.restore(&encode(&new.snapshot())).unwrap();
     assert_eq!(other.apply(4, &register("n3")).index, new.apply(4, &register("n3")).index);
     assert_eq!(*other.snapshot(), *new.snapshot());
 
-    // A snapshot with lower indexes changes nothing about the count.
+    // A snapshot with lower indexes does not change the difference of the indexes.
     let low = new.apply(5, &command(Change::Restore { snapshot }));
     assert_eq!((low.index, new.snapshot().index_of(6)), (64, 65));
 }
@@ -166,7 +166,7 @@ async fn a_follower_of_a_node_hears_what_the_servers_write_there() {
     apply(Change::Plan(Box::new(world.commit("here", &key("web"), "n1", vec![]))));
     let update =
         |id| Change::AllocUpdates { updates: vec![update(id, ClientStatus::Running)], evals: vec![] };
-    // The client knows what it said.
+    // The client has sent this report itself, so it is not notified.
     apply(update("here"));
     assert_eq!(work.next().await, Arrivals::Some(vec!["here".into()]));
     let stop = StopAlloc { alloc_id: "here".into(), ..StopAlloc::default() };

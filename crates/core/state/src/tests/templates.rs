@@ -1,4 +1,4 @@
-//! Jobs that make other jobs.
+//! Jobs that create other jobs.
 
 use super::build::{World, eval, job, key, periodic};
 use crate::{Root, decode, encode};
@@ -33,7 +33,7 @@ fn the_last_launch_is_kept_as_long_as_there_are_launches() {
     assert_eq!(world.root.job(&key("cron")).unwrap().status, JobStatus::Running);
     assert_eq!(decode(&encode(&world.root)).unwrap().periodic_launch(&key("cron")), Some(at));
 
-    // A new specification keeps it, a stop does not.
+    // A new specification keeps the launch time, a stop removes it.
     register(&mut world, Job { priority: 70, ..periodic("cron", true) });
     assert_eq!(world.root.periodic_launch(&key("cron")), Some(at));
     world.apply(Change::JobDeregister { key: key("cron"), purge: false, eval: None });

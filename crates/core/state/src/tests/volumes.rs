@@ -14,7 +14,7 @@ fn data() -> VolumeKey {
     VolumeKey::new("default", "data")
 }
 
-/// A volume, a node and an allocation that writes.
+/// Returns a world with a volume, a node and an allocation that writes the volume.
 fn world() -> World {
     let mut world = World::default();
     world.node(node("n1"));
@@ -38,7 +38,7 @@ fn step(world: &mut World, alloc: &str, step: ClaimStep) {
     world.apply(Change::ClaimStep { id: claim_id("data", alloc), expect_modify_index, step });
 }
 
-/// Attached by the plugin's controller and mounted by the client.
+/// Returns a world whose volume is attached by the plugin's controller and mounted by the client.
 fn mounted() -> World {
     let mut world = world();
     step(&mut world, "a1", ClaimStep::IntendAttach { external_node_id: "x1".into() });
@@ -148,7 +148,7 @@ fn a_volume_in_use_is_not_removed() {
     assert!(world.try_apply(delete(false)).refused.is_some());
     world.apply(delete(true));
     assert_eq!(world.root.volumes().count(), 0);
-    // What its node still holds is let go of without the volume, and leaves nothing then.
+    // The claim is released without the row of the volume, and is then removed.
     let id = claim_id("data", "a1");
     assert!(shared(world.root.claim(&id)).forsaken && check(&world.root).is_empty());
     for step in [ClaimStep::Unpublished, ClaimStep::Unstaged, ClaimStep::IntendDetach, ClaimStep::Freed] {
@@ -170,7 +170,7 @@ fn the_check_of_volumes_names_what_dangles() {
     let text = "the claim of allocation a1 on volume default/data is mounted on node n1 that is not there";
     assert_eq!(check_volumes(&root), [text, unknown]);
 
-    // An allocation that was placed with a claim and has none.
+    // The allocation was placed with a claim and lacks it now.
     let mut root = world.root.clone();
     let mut alloc = (**root.alloc(&"a1".into()).unwrap()).clone();
     let mut job = (**alloc.job.as_ref().unwrap()).clone();
@@ -198,7 +198,7 @@ fn the_check_asks_the_rules_of_volumes() {
     );
 }
 
-/// A claim that is attached, on a node whose status a test moves.
+/// An attached claim, on a node whose status a test changes.
 struct Fenced {
     world: World,
     node: NodeId,
@@ -228,7 +228,7 @@ impl Fenced {
         let change = self.change(step);
         self.world.apply(change)
     }
-    /// Whether a step is refused because the node is not as it was when the step was decided.
+    /// Returns whether a step is refused because the node has changed since the step was decided.
     fn is_stale(&mut self, step: ClaimStep) -> bool {
         let change = self.change(step);
         let refused = self.world.try_apply(change).refused;
@@ -264,7 +264,7 @@ fn a_node_that_came_back_is_not_fenced_by_what_was_decided_before() {
         assert_eq!(w.claim().fence_index, Some(0), "what was waited out counts no more");
         assert!(w.is_stale(freed(silence)), "its own word is needed now");
     }
-    // Silent once more: the wait for the first silence does not end the second one's.
+    // The node is silent again: the wait for the first silence does not end the second silence.
     let again = w.node_is(NodeStatus::Disconnected);
     assert!(w.is_stale(freed(silence)));
     w.take(fence(again));
@@ -281,7 +281,7 @@ fn a_node_that_was_removed_is_waited_for_from_its_silence_on_or_anew() {
     w.remove_node();
     assert_eq!(w.claim().fence_index, Some(silence), "the silence goes on");
 
-    // Removed while it is in contact: nothing tells when it was heard last.
+    // The node is removed while it is in contact: the state does not have the time of its last contact.
     let mut w = Fenced::new();
     let silence = w.node_is(NodeStatus::Down);
     w.take(fence(silence));
@@ -309,7 +309,7 @@ fn logs_of_earlier_versions_replay_as_they_were() {
     w.node_is(NodeStatus::Down);
     w.take(ClaimStep::Freed);
     assert_eq!(w.claim().phase, ClaimPhase::Gone);
-    // The command as it is in such a log.
+    // The command in the form of such a log.
     let named =
         rmp_serde::to_vec_named(&BTreeMap::from([("Fence", BTreeMap::from([("until", 5)]))])).unwrap();
     let read: ClaimStep = rmp_serde::from_slice(&named).unwrap();
@@ -338,7 +338,7 @@ fn the_word_that_a_node_is_off_holds_until_the_node_is_back() {
     assert_eq!(w.claim().node_off, None);
     assert!(w.claim().history.last().unwrap().note.contains("in contact again"));
 
-    // Of a node without a record, as long as there are claims.
+    // A node without a record can be confirmed as off, as long as it has claims.
     w.node_is(NodeStatus::Down);
     w.remove_node();
     w.world.apply(confirm);
@@ -373,7 +373,7 @@ fn what_is_sealed_with_a_key_that_is_gone_is_refused() {
     };
     let gone = |outcome: Outcome| matches!(outcome.refused, Some(Refusal::UnknownKey { .. }));
     let mut world = World::default();
-    // A log from before there were rows of keys is read.
+    // A log from before the rows of keys can be read.
     world.apply(variable("ancient"));
     world.apply(key("k1", RootKeyState::Active));
     world.apply(variable("k1"));
@@ -384,7 +384,7 @@ fn what_is_sealed_with_a_key_that_is_gone_is_refused() {
     world.apply(Change::Admin(AdminChange::RootKeyDelete { id: "k1".into(), force: true }));
     assert!(gone(world.try_apply(variable("k1"))));
     assert!(gone(world.try_apply(volume("k3", at))));
-    // What is there already may be written again: the phase of a volume changes on.
+    // An existing row may be written again, for example when the phase of a volume changes.
     world.apply(volume("k1", at));
     world.apply(variable("k2"));
 }
@@ -444,7 +444,7 @@ fn a_restore_brings_no_ended_claim_back() {
     assert_eq!(claim(&world, "a2").phase, ClaimPhase::Unstaged);
     assert!(check(&world.root).is_empty(), "{:?}", check(&world.root));
 
-    // The history of the first claim went with its allocation.
+    // The history of the first claim was removed with its allocation.
     let mut world = mounted();
     world.report("a1", ClientStatus::Complete);
     end(&mut world, "a1");

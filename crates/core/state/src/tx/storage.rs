@@ -35,7 +35,8 @@ impl Tx {
         }
     }
 
-    /// Writes a claim. A claim that has ended is history of its volume, and is removed if the volume no longer exists.
+    /// Writes a claim. A claim that has ended is kept as history of its volume, and is removed if the volume no
+    /// longer exists.
     pub(crate) fn put_claim(&mut self, mut claim: Claim) {
         if claim.forsaken && !claim.phase.holds() {
             self.remove_claim(&claim.id);
@@ -52,7 +53,7 @@ impl Tx {
         self.changed(Changed::Claim(id));
     }
 
-    /// Records that a node is in contact again and may renew its lease: earlier waits, and an operator's confirmation
+    /// Records that a node is in contact again and may renew its lease. Earlier waits, and an operator's confirmation
     /// that the node is off, no longer apply.
     pub(super) fn void_waits(&mut self, node: &NodeId) {
         let waited =
@@ -86,8 +87,8 @@ impl Tx {
         }
     }
 
-    /// Updates the states of a node's host volumes from its row. Every change of a node passes here, so that no report
-    /// and no loss of a node is missed (docs/design/rough-edges.md, 43, 44).
+    /// Updates the states of a node's host volumes from its row. Every change of a node passes here, so that no
+    /// report and no loss of a node is missed (docs/design/rough-edges.md, 43, 44).
     pub(super) fn derive_host_volumes(&mut self, node: &NodeId) {
         let row = self.root.nodes.get(node);
         let moved: Vec<HostVolume> = self
@@ -146,7 +147,7 @@ impl Tx {
         self.changed(Changed::HostClaim(id));
     }
 
-    /// Removes a hold; returns whether it existed.
+    /// Removes a hold. Returns whether it existed.
     pub(crate) fn remove_host_claim(&mut self, id: &str) -> bool {
         let Some(old) = self.root.host_claims.remove(id) else { return false };
         self.root.secondary.host_claim(&old, false);

@@ -6,7 +6,7 @@ use caravan_types::node::Node;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// A change of a job in a random history: its number, and the value that it has afterwards.
+/// A change of a job in a random history: its number, and its value afterwards.
 #[derive(Clone, Debug)]
 struct Step {
     object: u8,
@@ -29,7 +29,7 @@ fn event(step: &Step) -> Event {
     Event { kind, row: EventRow::Job { row: Arc::new(job), deleted } }
 }
 
-/// The state of a reader that carries out the events: the value of each job; none after a delete.
+/// The state of a reader that applies the events: the value of each job, or `None` after a delete.
 type Replayed = BTreeMap<(String, String), Option<u64>>;
 
 fn replay(state: &mut Replayed, events: &[Event]) {
@@ -41,7 +41,7 @@ fn replay(state: &mut Replayed, events: &[Event]) {
 }
 
 proptest! {
-    /// The coalesced events lead to the state of all events, whatever the pace of the reader.
+    /// The coalesced events lead to the state of all events for every pace of the reader.
     #[test]
     fn coalesced_events_lead_to_the_same_state(
         history in prop::collection::vec((prop::collection::vec(step(), 1..4), any::<bool>()), 0..40),
@@ -74,7 +74,8 @@ proptest! {
         prop_assert_eq!(all, coalesced);
     }
 
-    /// The same through the log, which drops batches before the reader receives them.
+    /// A reader of any pace receives each object through the log, which drops batches before the reader receives
+    /// them.
     #[test]
     fn a_reader_of_any_pace_receives_each_object(
         writes in prop::collection::vec((0..5_u8, any::<bool>()), 1..60),
@@ -120,11 +121,11 @@ async fn a_slow_reader_of_the_newest_rows_loses_nothing() {
     let batches = reader.take().unwrap();
     let found: Vec<_> = batches.iter().map(|batch| (batch.index, batch.events[0].row.key())).collect();
     assert_eq!(found, [(2, "once".to_owned()), (499, "busy".to_owned())]);
-    // Nothing new, then one more.
+    // The reader receives nothing new, then one more event.
     assert!(reader.take().unwrap().is_empty());
     let ((), ()) = tokio::join!(reader.changed(), async { write(&store, 500, "busy") });
     assert_eq!(reader.take().unwrap().len(), 1);
-    // The events of the replaced state are gone, and the reader must read everything again.
+    // The events of the replaced state are dropped, and the reader must read everything again.
     store.replace(Root::default());
     reader.changed().await;
     assert_eq!(reader.take().unwrap_err(), EventsMissed::Replaced);

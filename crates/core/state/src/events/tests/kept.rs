@@ -35,7 +35,7 @@ fn each_new_value_counts() {
     let mut weights = Weights::default();
     let mut kept = Vec::new();
     for number in 1..10 {
-        // Nothing else refers to the job: the event keeps its memory.
+        // Only the event refers to the job, so it keeps the job's memory.
         kept.push([alloc(&number.to_string(), &large_job())]);
         weights.add(kept.last().unwrap());
         assert!(weights.total() > number * 100_000, "{}", weights.total());
@@ -76,7 +76,7 @@ async fn a_busy_cluster_is_remembered_longer_than_a_hundred_indexes() {
     for index in 2..1002 {
         assert_eq!(reader.next().await.unwrap().index, index);
     }
-    // A reader without an index begins where it did before the limit was one of bytes.
+    // A reader without an index begins at the same position as with a limit of indexes.
     assert_eq!(store.events().follow(0).next().await.unwrap().index, 902);
     assert_eq!(store.events().follow(1).next().await.unwrap().index, 2);
 }
