@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// The node attribute of driver exec: capability names separated by commas, or [`ALL`].
 const ALLOWED: &str = "driver.exec.allow_caps";
 
-/// Stands for every capability that the node allows.
+/// The name that stands for every capability that the node allows.
 const ALL: &str = "all";
 
 /// The start of the reason for a node that lacks capabilities; their names follow.
@@ -29,8 +29,8 @@ impl AddedCapabilities {
         Self(known.map(normalized).collect())
     }
 
-    /// Checks that the node allows all of them. A node that does not report capabilities (an older client, a driver
-    /// without root) passes: its driver decides. The error is the key of the metric.
+    /// Checks that the node allows all of the capabilities. A node that does not report capabilities (an older
+    /// client, a driver without root) passes: its driver decides. The error is the key of the metric.
     pub(crate) fn check(&self, node: &Node) -> Result<(), String> {
         if self.0.is_empty() {
             return Ok(());

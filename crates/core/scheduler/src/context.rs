@@ -18,7 +18,7 @@ use caravan_types::{AllocId, JobKey, NodeId, PluginId, VolumeKey};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The number of wanted allocations of each group of the current job on a node, by position of the group.
+/// The number of desired allocations of each group of the current job on a node, by position of the group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Own(Vec<(usize, u32)>);
 
@@ -55,7 +55,7 @@ pub(crate) struct Detail {
     pub bridged: u32,
     pub cores: BTreeSet<u16>,
     pub devices: Taken,
-    /// Volumes that the node holds, by plugin.
+    /// The volumes that the node holds, by plugin.
     pub volumes: BTreeMap<PluginId, BTreeSet<VolumeKey>>,
 }
 
@@ -79,9 +79,9 @@ impl Detail {
 #[derive(Clone, Debug)]
 pub(crate) struct Touch {
     pub node: NodeId,
-    /// Position of the node, if the job may be placed there.
+    /// The position of the node, if the job may be placed there.
     pub at: Option<usize>,
-    /// Position of the group that gained or lost one allocation.
+    /// The position of the group that gained or lost one allocation.
     pub group: Option<usize>,
     pub more: bool,
 }
@@ -100,14 +100,14 @@ pub(crate) struct Context<'a, V> {
     /// All changes since the beginning, in order.
     pub log: Vec<Touch>,
     key: JobKey,
-    /// Names of the groups of the newest version, by position.
+    /// The names of the groups of the newest version, by position.
     groups: Vec<String>,
     usage: Vec<Option<Usage>>,
     detail: Vec<Option<Box<Detail>>>,
     stopped: BTreeSet<AllocId>,
-    /// Resources that the plan frees on nodes: those of stopped allocations whose tasks may still run.
+    /// The resources that the plan frees on nodes: the resources of stopped allocations whose tasks may still run.
     freed: HashMap<NodeId, Vec<(AllocId, Amount)>>,
-    /// The job's wanted allocations before the plan, by node, with the positions of their groups.
+    /// The job's desired allocations before the plan, by node, with the positions of their groups.
     own: HashMap<NodeId, Vec<(AllocId, usize)>>,
     /// The number of evicted allocations of each group of other jobs.
     evicted: BTreeMap<(JobKey, Text), u32>,
@@ -156,7 +156,7 @@ impl<'a, V: View> Context<'a, V> {
         self.nodes.binary_search_by(|node| node.id.cmp(id)).ok()
     }
 
-    /// Returns the position of the allocation's group, if the allocation belongs to the current job and is wanted.
+    /// Returns the position of the allocation's group, if the allocation belongs to the current job and is desired.
     fn own_group(&self, alloc: &Allocation) -> Option<usize> {
         let own =
             alloc.job_id == self.key.id && alloc.namespace == self.key.namespace && !alloc.server_terminal();
@@ -254,7 +254,7 @@ impl<'a, V: View> Context<'a, V> {
         &self.host_claims
     }
 
-    /// Returns the allocations on a node whose tasks may run, those of this plan included. Allocations that the plan
+    /// Returns the allocations on a node whose tasks may run, including those of this plan. Allocations that the plan
     /// stops count as well, unless `without_stopped`.
     pub fn allocs_on(&self, node: &NodeId, without_stopped: bool) -> impl Iterator<Item = &Allocation> {
         let existing = self
@@ -266,7 +266,7 @@ impl<'a, V: View> Context<'a, V> {
         existing.chain(self.placed.get(node).into_iter().flatten())
     }
 
-    /// Returns the active claims on a volume's storage, those of this plan included. Claims of allocations that the
+    /// Returns the active claims on a volume's storage, including those of this plan. Claims of allocations that the
     /// plan stops count as well, unless `without_stopped`.
     pub fn claims_of(&self, volume: &Volume, without_stopped: bool) -> Vec<&Claim> {
         let key = volume.key();
@@ -281,8 +281,9 @@ impl<'a, V: View> Context<'a, V> {
 
     /// Returns the used resources of a node.
     ///
-    /// An allocation uses its resources until its client reports that it has ended, even if the servers already stopped
-    /// it. Only allocations that this plan stops count as free, so that an update does not need twice the room.
+    /// An allocation uses its resources until its client reports that it has ended, even if the servers already
+    /// stopped it. Only allocations that this plan stops count as free, so that an update does not need twice the
+    /// room.
     pub fn usage(&mut self, at: usize) -> &Usage {
         if self.usage[at].is_none() {
             self.usage[at] = Some(self.compute_usage(&self.nodes[at].id));
@@ -290,7 +291,8 @@ impl<'a, V: View> Context<'a, V> {
         self.usage[at].get_or_insert_default()
     }
 
-    /// Reads the used resources of all nodes in one pass, if the view keeps sums: one lookup for each node costs more.
+    /// Reads the used resources of all nodes in one pass, if the view keeps sums: one lookup for each node costs
+    /// more.
     pub fn read_usage(&mut self) {
         let Some(used) = self.view.used_of_nodes() else { return };
         let mut used = used.peekable();
@@ -375,7 +377,7 @@ impl<'a, V: View> Context<'a, V> {
         detail
     }
 
-    /// Returns the job's wanted allocations with the current plan: the node and the group's position of each.
+    /// Returns the job's desired allocations with the current plan: the node and the group's position of each.
     pub fn own_allocs(&self) -> impl Iterator<Item = (&NodeId, usize)> {
         let existing = self
             .view

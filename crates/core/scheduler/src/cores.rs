@@ -1,4 +1,4 @@
-//! Reserved cores of a node: which cores are free, and which share a NUMA node.
+//! The reserved cores of a node: the free cores, and the cores that share a NUMA node.
 
 use caravan_types::job::TaskGroup;
 use caravan_types::node::Node;
@@ -30,7 +30,7 @@ fn places(node: &Node) -> BTreeMap<u16, u64> {
     cores.into_iter().flatten().filter_map(place).collect()
 }
 
-/// Returns the NUMA node of a device on the PCI bus. A machine with a single NUMA node needs no bus for that.
+/// Returns the NUMA node of a device on the PCI bus. A machine with a single NUMA node needs no `bus`.
 pub(crate) fn place_of_bus(node: &Node, bus: Option<&str>) -> Option<u64> {
     let topology = &node.node_resources.processors.topology.as_ref()?.0;
     let known = topology.get("BusAssociativity").and_then(|buses| buses.get(bus?)).and_then(Value::as_u64);
@@ -40,8 +40,8 @@ pub(crate) fn place_of_bus(node: &Node, bus: Option<&str>) -> Option<u64> {
     })
 }
 
-/// Returns the free cores of a node by their NUMA node, those NUMA nodes only that have enough, in ascending order of
-/// their free cores.
+/// Returns the free cores of a node by their NUMA node, in ascending order of the number of free cores. NUMA nodes
+/// with too few free cores are omitted.
 pub(crate) fn together(node: &Node, used: &BTreeSet<u16>, desired: usize) -> Vec<(u64, Vec<u16>)> {
     let places = places(node);
     let mut by_place: BTreeMap<u64, Vec<u16>> = BTreeMap::new();
@@ -60,8 +60,8 @@ fn free(node: &Node, used: &BTreeSet<u16>) -> Vec<u16> {
     reservable.filter(|core| !used.contains(core) && !kept.contains(core)).collect()
 }
 
-/// Picks free cores of a node, from one NUMA node if possible: the one that has the fewest cores left afterwards. The
-/// error is the exhausted dimension.
+/// Picks free cores of a node, from one NUMA node if possible. It chooses the NUMA node that has the fewest cores
+/// left afterwards. The error is the exhausted dimension.
 pub(crate) fn pick(
     node: &Node,
     used: &BTreeSet<u16>,

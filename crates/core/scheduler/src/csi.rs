@@ -1,8 +1,8 @@
-//! CSI volumes of a group on a node: whether they may be used there, and the claims that a placement makes.
+//! CSI volumes of a group on a node: whether they may be used there, and the claims of a placement.
 //!
-//! The order of the checks and the reasons follow docs/reference/storage.md, section 7, with three differences. Claims
-//! of the current plan count. Modes are checked against the modes that the volume was registered with. A volume that
-//! the node already holds does not count against the plugin's limit again.
+//! The order of the checks and the reasons follow docs/reference/storage.md, section 7, with three differences.
+//! Claims of the current plan count. Modes are checked against the modes that the volume was registered with. A
+//! volume that the node already holds does not count against the plugin's limit again.
 
 use crate::context::Context;
 use crate::view::View;
@@ -14,7 +14,7 @@ use caravan_types::{AllocId, VolumeKey};
 use caravan_volumes::{AdmitError, limits, modes, topology};
 use std::sync::Arc;
 
-/// Why the volumes of a group do not fit a node, and which change may help.
+/// The reason that the volumes of a group do not fit a node, and the changes that may help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub reason: String,
@@ -53,10 +53,10 @@ pub(crate) fn requests<'a, V: View>(
     Err(Refused::new(reason, missing.into_iter().map(WaitsFor::Volume)))
 }
 
-/// Returns the claims that a placement on the node at a position would make, or why the volumes cannot be used there.
+/// Returns the claims of a placement on the node at a position, or the reason that the volumes cannot be used there.
 ///
-/// With `without_stopped`, claims of allocations that this plan stops do not count. The result then states whether the
-/// placement will be possible once those claims are released.
+/// With `without_stopped`, claims of allocations that this plan stops do not count. The result then states whether
+/// the placement will be possible once those claims are released.
 pub(crate) fn claims<V: View>(
     ctx: &mut Context<'_, V>,
     at: usize,
@@ -69,7 +69,7 @@ pub(crate) fn claims<V: View>(
     let mut granted: Vec<Claim> = Vec::new();
     for (alias, request, volume) in &requests {
         let mut claim = draft(ctx, node, group, alias, request, volume);
-        // One claim serves all aliases of a volume; it is a write claim if any alias writes.
+        // One claim serves all aliases of a volume. It is a write claim if any alias writes.
         let same = granted.iter().position(|c| c.id.volume == claim.id.volume);
         if same.is_some_and(|at| granted[at].mode == ClaimMode::Write) {
             claim.mode = ClaimMode::Write;
@@ -211,7 +211,8 @@ fn exhausted<V: View>(ctx: &Context<'_, V>, volume: &Volume, mode: ClaimMode, ho
             "{base}: node {node} is not in contact, and its tasks must certainly have ended first"
         );
     }
-    // A claim of the current plan has no allocation in the state yet; one of a collected allocation has none any more.
+    // A claim of the current plan has no allocation in the state yet, and a claim of a collected allocation no longer
+    // has one.
     if holder.is_empty() || ctx.view.alloc(holder).is_some() || ctx.is_planned(holder) {
         return base;
     }

@@ -1,4 +1,5 @@
-//! Turns the result of placing into a decision: a plan, the completed evaluation, and the evaluations that follow.
+//! The conversion of the result of placing into a decision: a plan, the completed evaluation, and the evaluations
+//! that follow.
 
 use crate::reconcile::{Changes, Stop};
 use crate::rng::Rng;
@@ -28,7 +29,7 @@ pub(crate) struct Outcome {
     pub host_claims: Vec<HostVolumeClaim>,
     pub failed: BTreeMap<String, AllocMetric>,
     pub queued: BTreeMap<String, u32>,
-    /// Changes that would let failed placements succeed, by group.
+    /// The changes that would let failed placements succeed, by group.
     pub notes: BTreeMap<String, Vec<String>>,
     /// Whether a change of the cluster may allow a failed placement.
     pub blocked: bool,
@@ -181,7 +182,7 @@ impl<V: View> Round<'_, V> {
         }
     }
 
-    /// Returns a new blocked evaluation that waits for what the completed one lacked.
+    /// Returns a new blocked evaluation that waits for the resources that the completed evaluation lacked.
     fn blocked(&self, done: &Evaluation, outcome: &Outcome, id: EvalId) -> Evaluation {
         let eval = self.eval;
         let mut blocked = Evaluation {
@@ -203,7 +204,8 @@ impl<V: View> Round<'_, V> {
         blocked
     }
 
-    /// Returns the other blocked evaluations of the job, canceled: this evaluation covers what they wait for.
+    /// Returns the other blocked evaluations of the job, canceled. This evaluation covers the changes for which they
+    /// wait.
     fn superseded(&self) -> Vec<Evaluation> {
         let key = self.eval.job_key();
         let others = self.view.evals_by_job(&key);

@@ -1,4 +1,4 @@
-//! Devices of nodes: which devices match a request, and which instances are free (docs/reference/drivers.md, section
+//! The devices of nodes: the devices that match a request, and the free instances (docs/reference/drivers.md, section
 //! 9.1, docs/reference/http-api.md, section 5.4).
 
 mod value;
@@ -13,7 +13,7 @@ use caravan_types::node::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use value::holds;
 
-/// Instances in use: vendor, type, name and id.
+/// The instances in use: vendor, type, name and id.
 pub(crate) type Taken = BTreeSet<(String, String, String, String)>;
 
 /// The name of a group's instance ids in conditions. A constraint on it limits the instances that may be assigned.
@@ -34,7 +34,7 @@ pub(crate) fn of_alloc(alloc: &Allocation) -> impl Iterator<Item = (String, Stri
 pub(crate) struct Requested<'a> {
     task: &'a str,
     request: &'a RequestedDevice,
-    /// Whether the instances are to be of the NUMA node of the task's cores.
+    /// Whether the instances must belong to the NUMA node of the task's cores.
     near: bool,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn requested(group: &TaskGroup) -> impl Iterator<Item = Requested<'_>
     group.tasks.iter().flat_map(of_task)
 }
 
-/// Returns whether some devices of a group are to be of the NUMA node of its cores.
+/// Returns whether some devices of a group must belong to the NUMA node of its cores.
 pub(crate) fn near_cores(group: &TaskGroup) -> bool {
     requested(group).any(|requested| requested.near)
 }
@@ -98,7 +98,7 @@ fn eligible<'n>(
     let all = healthy.iter().map(|one| one.id.as_str()).collect::<Vec<_>>().join(",");
     for constraint in on_ids() {
         let Ok(operator) = Operator::parse(&constraint.operand) else { return Vec::new() };
-        // Each instance is checked on its own, but only several instances together contain all of a set.
+        // Each instance is checked separately, but only several instances together contain all elements of a set.
         if operator == Operator::SetContainsAll
             && !matcher.check(Some(&all), operator, Some(&constraint.r_target))
         {
@@ -130,11 +130,11 @@ pub(crate) fn exist(matcher: &mut Matcher, node: &Node, group: &TaskGroup) -> bo
     offer(matcher, node, &Taken::new(), group, None).is_ok()
 }
 
-/// Devices that are assigned to a group, by task.
+/// The devices that are assigned to a group, by task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Offer {
     pub by_task: BTreeMap<String, Vec<AllocatedDevice>>,
-    /// How well affinities are met, -1 to 1; `None` without affinities.
+    /// The degree to which affinities are met, -1 to 1; `None` without affinities.
     pub affinity: Option<f64>,
 }
 
@@ -145,7 +145,8 @@ struct Choice<'n> {
     ids: Vec<String>,
 }
 
-/// Returns the kinds of devices that meet a request with free instances, those first that meet its affinities best.
+/// Returns the kinds of devices that meet a request with free instances, in descending order of the affinities that
+/// they meet.
 fn choices<'n>(
     matcher: &mut Matcher,
     node: &'n Node,
@@ -185,10 +186,11 @@ fn choices<'n>(
     out
 }
 
-/// The most steps of the search for an assignment; more requests of one group than that are assigned greedily.
+/// The maximum number of steps of the search for an assignment. If a group needs more steps, its remaining requests
+/// are assigned greedily.
 const MAX_STEPS: usize = 256;
 
-/// Assigns devices to the requests that are left. Tries the next kind if a later request finds nothing.
+/// Assigns devices to the remaining requests. Tries the next kind if a later request has no match.
 fn assign<'n>(
     matcher: &mut Matcher,
     node: &'n Node,
@@ -214,9 +216,9 @@ fn assign<'n>(
     false
 }
 
-/// Returns the devices that a node would assign to a group: for each request the kind that meets its affinities best.
-/// Devices that are to be near cores are of the NUMA node `place`, if one is named. Nothing is recorded. The error is
-/// the exhausted dimension.
+/// Returns the devices that a node would assign to a group: for each request, the kind that meets its affinities
+/// best. Devices that must be near cores belong to the NUMA node `place`, if it is `Some`. Nothing is recorded. The
+/// error is the exhausted dimension.
 pub(crate) fn offer(
     matcher: &mut Matcher,
     node: &Node,

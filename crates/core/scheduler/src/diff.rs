@@ -1,8 +1,8 @@
-//! Compares job versions: the effect of a new version on a running allocation.
+//! The comparison of job versions: the effect of a new version on a running allocation.
 
 use caravan_types::job::{Job, LogConfig, Task, TaskGroup};
 
-/// How an allocation moves to the new version.
+/// The way in which an allocation moves to the new version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
     /// The allocation runs the newest specification already.
@@ -13,10 +13,11 @@ pub enum Update {
     Destructive,
 }
 
-/// Compares the specification that an allocation runs with the newest one, for its group.
+/// Compares the specification of an allocation with the newest one, for its group.
 ///
 /// Changes of the count, of policies, services, constraints, affinities, spreads, kill timeouts, run time limits and
-/// log sizes are made in place (docs/reference/http-api.md, section 5.6). Every other change needs a new allocation.
+/// log sizes are applied in place (docs/reference/http-api.md, section 5.6). Every other change needs a new
+/// allocation.
 pub fn update(old: Option<&Job>, new: &Job, group: &TaskGroup) -> Update {
     let Some(old) = old else { return Update::Destructive };
     if old.create_index == new.create_index

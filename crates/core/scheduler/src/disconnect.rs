@@ -1,4 +1,4 @@
-//! Disconnected nodes that may come back: the `disconnect` block of groups (docs/reference/jobspec.md, section 4.4, and
+//! Disconnected nodes that may return: the `disconnect` block of groups (docs/reference/jobspec.md, section 4.4, and
 //! docs/reference/http-api.md, sections 6.1 and 6.5).
 
 use crate::reconcile::{Changes, is_current};
@@ -8,28 +8,30 @@ use caravan_types::{AllocId, Nanos, UnixNanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Why an allocation is unknown, as clients know the reason.
+/// The reason that an allocation is unknown, with a text that clients recognize.
 pub(crate) const UNKNOWN: &str = "alloc is unknown since its node is disconnected";
-/// Why the original or the replacement is stopped when a node reconnects.
+/// The reason that the original or the replacement is stopped when a node reconnects.
 pub(crate) const RECONNECTED: &str = "alloc not needed due to disconnected client reconnect";
 
 fn strategy(alloc: &Allocation) -> Option<&DisconnectStrategy> {
     alloc.group().and_then(|group| group.disconnect.as_ref())
 }
 
-/// Returns when the servers set the allocation to a status, if they ever did.
+/// Returns the time at which the servers set the allocation to a status, or `None` if they never did.
 fn since_status(alloc: &Allocation, status: ClientStatus) -> Option<UnixNanos> {
     let states = alloc.alloc_states.iter().rev();
     states.filter(|s| s.field == 0).find(|s| s.value == status.as_str()).map(|s| UnixNanos(s.time.0))
 }
 
-/// How long allocations have been unknown or lost.
+/// The time for which allocations have been unknown or lost.
 #[derive(Clone, Debug, Default)]
 pub enum Passed {
-    /// Computed from the recorded wall times: for clocks that never step, and for answers that decide nothing.
+    /// The times are computed from the recorded wall times, for clocks that never step and for results on which no
+    /// decision depends.
     #[default]
     Recorded,
-    /// Measured by the deciding server on its own clock; for allocations not in the map, no time has passed yet.
+    /// The deciding server measured the times on its own clock. For allocations that are not in the map, no time has
+    /// passed yet.
     Measured(BTreeMap<AllocId, Nanos>),
 }
 
@@ -38,12 +40,13 @@ pub enum Passed {
 pub struct Clock<'a> {
     /// The wall clock.
     pub now: UnixNanos,
-    /// The waiting time that has already passed.
+    /// The times for which allocations have already been absent.
     pub passed: &'a Passed,
 }
 
 impl Clock<'_> {
-    /// Returns the rest of a span since an allocation reached a status, which was recorded with the time `recorded`.
+    /// Returns the rest of a span since an allocation reached a status. `recorded` is the recorded time of that
+    /// status.
     fn left(self, alloc: &Allocation, span: Nanos, recorded: UnixNanos) -> Nanos {
         let passed = match self.passed {
             Passed::Recorded => self.now.since(recorded),
@@ -68,8 +71,8 @@ pub fn absent_since(alloc: &Allocation) -> Option<UnixNanos> {
     }
 }
 
-/// Returns for how long an allocation of a disconnected node is still kept as unknown. Returns `None` if its job does
-/// not ask for that, or the time has passed.
+/// Returns the time for which an allocation of a disconnected node is still kept as unknown. Returns `None` if its
+/// job does not request that, or the time has passed.
 pub fn kept_for(alloc: &Allocation, clock: Clock<'_>) -> Option<Nanos> {
     let span = strategy(alloc).map(|d| d.lost_after).filter(|span| *span > Nanos::ZERO)?;
     if alloc.server_terminal() {
@@ -85,8 +88,8 @@ pub fn kept_for(alloc: &Allocation, clock: Clock<'_>) -> Option<Nanos> {
     Some(left).filter(|left| *left > Nanos::ZERO)
 }
 
-/// Returns until when the node of a lost allocation may still be stopping it by itself; no replacement may start
-/// sooner.
+/// Returns the time until which the node of a lost allocation may still be stopping it by itself. No replacement may
+/// start earlier.
 pub(crate) fn stopping_until(alloc: &Allocation, clock: Clock<'_>) -> Option<UnixNanos> {
     let span = strategy(alloc)?.stop_on_client_after?;
     let left = match alloc.client_status {
@@ -117,7 +120,8 @@ pub(crate) fn mark(alloc: &Arc<Allocation>, clock: Clock<'_>, changes: &mut Chan
     }
 }
 
-/// Picks the allocations of one name that stay: of a reconnected allocation and its replacement, one is stopped.
+/// Selects the allocations of one name that are kept. Of a reconnected allocation and its replacement, one is
+/// stopped.
 pub(crate) fn reconcile(
     job: &Job,
     mut here: Vec<Arc<Allocation>>,
@@ -151,12 +155,12 @@ fn keeps_original(job: &Job, original: &Allocation, replacement: &Allocation) ->
         Some("keep_original") => true,
         Some("keep_replacement") => false,
         Some("longest_running") => !up || running_since(original) <= running_since(replacement),
-        // `best_score`, which is also the default.
+        // The strategy is `best_score`, which is also the default.
         _ => !up || score(original) >= score(replacement),
     }
 }
 
-/// Returns when the youngest running task was started.
+/// Returns the time at which the youngest running task was started.
 fn running_since(alloc: &Allocation) -> i64 {
     let started = alloc.task_states.values().filter(|task| task.finished_at.is_zero());
     started.map(|task| task.started_at.0.max(task.last_restart.0)).max().unwrap_or(i64::MAX)

@@ -1,4 +1,4 @@
-//! Cores and devices of a node that one allocation uses alone, and their common NUMA node.
+//! The cores and devices of a node that one allocation uses alone, and their common NUMA node.
 
 use crate::cores::{self, Numa};
 use crate::device::{self, Offer, Taken};
@@ -7,11 +7,12 @@ use caravan_types::job::TaskGroup;
 use caravan_types::node::Node;
 use std::collections::BTreeSet;
 
-/// The dimension of a node that has the cores and the devices, but not near each other.
+/// The dimension of a node that has the cores and the devices, but on different NUMA nodes.
 pub(crate) const APART: &str = "numa-devices";
 
-/// Picks free cores and devices of a node for a group. Devices that `numa` names are of the NUMA node of the cores; if
-/// none has both, the affinity `prefer` takes them from several. The error is the exhausted dimension.
+/// Picks free cores and devices of a node for a group. Devices in the list of `numa` belong to the NUMA node of the
+/// cores. If no NUMA node has both, the affinity `prefer` permits several NUMA nodes. The error is the exhausted
+/// dimension.
 pub(crate) fn pick(
     matcher: &mut Matcher,
     node: &Node,
@@ -45,7 +46,7 @@ mod tests {
     use caravan_types::node::Hardware;
     use serde_json::json;
 
-    /// Four cores, two per NUMA node; the only device is near the second.
+    /// Returns a node with four cores, two per NUMA node, whose only device is near the second NUMA node.
     fn node() -> Node {
         let mut node = Node::default();
         node.node_resources.cpu.reservable_cpu_cores = (0..4).collect();

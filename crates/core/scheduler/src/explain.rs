@@ -1,4 +1,4 @@
-//! Converts the metrics of an evaluation to sentences.
+//! The conversion of the metrics of an evaluation to sentences.
 
 use crate::caps::NOT_ALLOWED;
 use crate::exclusive;
@@ -9,12 +9,12 @@ use caravan_types::plan::Decision;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Reason why an evaluation is not carried out completely.
+/// The reason that an evaluation is not executed completely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reason {
     /// Allocations of a group are not placed.
     NotPlaced { group: String, queued: u32, cause: String },
-    /// The scheduler noted something about single nodes.
+    /// The scheduler noted a fact about single nodes.
     Noted { group: String, note: String },
     /// An object is missing or in use.
     Waits(String),
@@ -42,7 +42,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Returns why allocations of an evaluation were not placed, one sentence for each cause; empty if all were placed.
+/// Returns the reasons that allocations of an evaluation were not placed, one sentence for each cause. The result is
+/// empty if all were placed.
 pub fn explain(eval: &Evaluation) -> Vec<String> {
     reasons(eval).iter().map(Reason::to_string).collect()
 }
@@ -54,7 +55,7 @@ fn reasons(eval: &Evaluation) -> Vec<Reason> {
         if causes.is_empty() {
             causes.push("no node was found".to_owned());
         }
-        // An evaluation that waits for a later time has no count of queued allocations; its metric has.
+        // An evaluation that waits for a later time has no count of queued allocations, but its metric has one.
         let queued = eval.queued_allocations.get(group).copied();
         let queued = queued.unwrap_or_else(|| metric.coalesced_failures.saturating_add(1));
         out.extend(causes.into_iter().map(|cause| Reason::NotPlaced { group: group.clone(), queued, cause }));
@@ -74,14 +75,14 @@ fn waits(eval: &Evaluation) -> impl Iterator<Item = Reason> {
     eval.missing_non_node_resources.iter().filter_map(|text| waiting(text)).map(Reason::Waits)
 }
 
-/// Returns why allocations of a decision would not be placed and what would change that: the sentences of [`explain`],
-/// with the scheduler's notes about single nodes.
+/// Returns the reasons that allocations of a decision would not be placed, and the changes that would help. The
+/// result has the sentences of [`explain`], with the scheduler's notes about single nodes.
 pub fn explain_decision(decision: &Decision) -> Vec<String> {
     let mut out = reasons(&decision.eval);
     for blocked in decision.follow_ups.iter().filter(|eval| eval.status == EvalStatus::Blocked) {
         out.extend(waits(blocked));
     }
-    // The objects that the blocked evaluation waits for are reasons of their own.
+    // The objects for which the blocked evaluation waits are separate reasons.
     out.retain(|reason| !matches!(reason, Reason::Blocked(_)));
     for (group, notes) in &decision.notes {
         out.extend(notes.iter().map(|note| Reason::Noted { group: group.clone(), note: note.clone() }));
@@ -89,7 +90,8 @@ pub fn explain_decision(decision: &Decision) -> Vec<String> {
     out.iter().map(Reason::to_string).collect()
 }
 
-/// Describes how many nodes were evaluated, filtered, exhausted and scored for each group with new placements.
+/// Describes the number of nodes that were evaluated, filtered, exhausted and scored for each group with new
+/// placements.
 pub fn describe(decision: &Decision) -> Vec<String> {
     let mut groups: BTreeMap<&str, Vec<&Allocation>> = BTreeMap::new();
     let new = decision.plan.placements.values().flatten().filter(|alloc| alloc.create_index == 0);

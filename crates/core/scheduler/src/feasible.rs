@@ -1,4 +1,4 @@
-//! Feasibility: checks whether a node can ever run a group, whatever else runs there.
+//! The feasibility of nodes: whether a node can ever run a group, independent of the other allocations there.
 
 use crate::caps::AddedCapabilities;
 use caravan_lang::constraint::{Matcher, Operator, Targets};
@@ -10,8 +10,8 @@ use std::borrow::Cow;
 /// The metrics key of nodes whose driver does not allow privileged plugins.
 const NO_PRIVILEGED_PLUGINS: &str = "node does not allow privileged plugins";
 
-/// Returns whether a task is a CSI node plugin under a driver that needs the node's consent to privileged plugins. For
-/// raw_exec, enabling the driver on the node is the consent.
+/// Returns whether a task is a CSI node plugin under a driver that needs the node's consent to privileged plugins.
+/// For raw_exec, enabling the driver on the node is the consent.
 fn needs_privileged_plugins(task: &Task) -> bool {
     task.driver == "exec" && task.csi_plugin_config.as_ref().is_some_and(|plugin| plugin.kind.has_node())
 }
@@ -53,7 +53,7 @@ pub(crate) fn in_pool(job: &Job, node: &Node) -> bool {
     desired == "all" || desired == pool_of(&node.node_pool)
 }
 
-/// Returns whether the node is in one of the job's datacenters; a job that names none runs in all.
+/// Returns whether the node is in one of the job's datacenters. A job without datacenters runs in all.
 pub(crate) fn in_datacenters(job: &Job, node: &Node) -> bool {
     job.datacenters.is_empty() || job.datacenters.iter().any(|dc| glob::matches(dc, &node.datacenter))
 }
@@ -121,7 +121,7 @@ impl<'a> Conditions<'a> {
                 .any(|(wish, _)| unique(&wish.l_target) || unique(&wish.r_target)),
             affinities,
             privileged_plugin: group.tasks.iter().any(needs_privileged_plugins),
-            // The driver gives such a plugin every capability, whatever `cap_add` lists.
+            // The driver grants such a plugin every capability, independent of `cap_add`.
             capabilities: AddedCapabilities::new(group, |task| !needs_privileged_plugins(task)),
             has_devices: crate::device::requested(group).next().is_some(),
             has_host_networks: group
@@ -132,8 +132,8 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Returns the first constraint that the node does not meet, among the class constraints or among the escaping
-    /// ones.
+    /// Returns the first constraint that the node does not meet. `escaping` selects the constraints that escape the
+    /// class, or else the class constraints.
     fn unmet(&self, matcher: &mut Matcher, node: &Node, escaping: bool) -> Option<&'a Constraint> {
         let targets = NodeTargets(node);
         let of_kind = self.constraints.iter().filter(|(c, _)| !self.escaped || escapes(c) == escaping);
@@ -189,7 +189,7 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// Returns how well a node meets the group's affinities, between -1 and 1; 0 without affinities.
+    /// Returns the degree to which a node meets the group's affinities, between -1 and 1; 0 without affinities.
     pub fn wish(&self, matcher: &mut Matcher, node: &Node) -> f64 {
         let targets = NodeTargets(node);
         let (mut met, mut total) = (0_i64, 0_i64);

@@ -9,20 +9,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-/// Counts of the candidate nodes of a job, and of the other nodes.
+/// The counts of the candidate nodes of a job, and of the other nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Census {
     pub pool: String,
     pub in_pool: u32,
     pub by_datacenter: Map<String, u32>,
-    /// Nodes in the pool and datacenters that accept no new allocations, by their state.
+    /// The nodes in the pool and datacenters that accept no new allocations, by their state.
     pub away: BTreeMap<&'static str, u32>,
 }
 
 /// The nodes in the job's pool and datacenters that accept allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Field {
-    /// Sorted by id.
+    /// The candidate nodes, sorted by id.
     pub nodes: Vec<Arc<Node>>,
     /// The number of each node's computed class; `None` for nodes without a class.
     pub classes: Vec<Option<usize>>,
@@ -31,18 +31,18 @@ pub(crate) struct Field {
     pub census: Census,
 }
 
-/// A cache of candidate nodes for later evaluations. As long as no node changes, jobs of the same pool and datacenters
-/// have the same candidates.
+/// A cache of candidate nodes for later evaluations. As long as no node changes, jobs of the same pool and
+/// datacenters have the same candidates.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// The [`View::nodes_index`] to which the cache applies.
     index: Option<u64>,
-    /// By node pool and datacenters.
+    /// The cached candidates, by node pool and datacenters.
     fields: Vec<(String, Vec<String>, Arc<Field>)>,
 }
 
 impl Memory {
-    /// The most entries: jobs use few combinations of pool and datacenters.
+    /// The maximum number of entries; jobs use few combinations of pool and datacenters.
     const MAX_ENTRIES: usize = 8;
 
     pub(crate) fn field<V: View>(&mut self, view: &V, job: &Job) -> Arc<Field> {
@@ -66,7 +66,7 @@ impl Memory {
     }
 }
 
-/// Properties that all nodes of a class share.
+/// The properties that all nodes of a class share.
 struct Class {
     number: usize,
     in_pool: bool,
@@ -76,7 +76,7 @@ struct Class {
     datacenter: String,
 }
 
-/// FNV-1a: the keys are short, and no user can choose them to collide.
+/// A hasher with FNV-1a. The keys are short, and no user can choose them to collide.
 #[derive(Default)]
 struct Fnv(u64);
 
@@ -98,7 +98,7 @@ impl Field {
         let pool = if job.node_pool.is_empty() { "default".to_owned() } else { job.node_pool.clone() };
         let mut field = Self { census: Census { pool, ..Census::default() }, ..Self::default() };
         let mut known: HashMap<&str, Class, BuildHasherDefault<Fnv>> = HashMap::default();
-        // Each node without a class is a class of its own.
+        // Each node without a class is a separate class.
         let mut alone: Vec<Class> = Vec::new();
         for node in view.nodes() {
             let fresh = |number| Class {
@@ -139,7 +139,7 @@ impl Field {
         field
     }
 
-    /// Sorts by id. Most views return nodes in this order already.
+    /// Sorts the nodes by id. Most views return nodes in this order already.
     fn sort(&mut self) {
         if self.nodes.is_sorted_by(|a, b| a.id < b.id) {
             return;

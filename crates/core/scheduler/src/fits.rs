@@ -1,4 +1,4 @@
-//! Checks whether allocations fit a node together: the planner's check against the newest state.
+//! The check whether allocations fit a node together, by the planner and against the newest state.
 
 use crate::device;
 use crate::ports::{self, TakenPorts};
@@ -17,7 +17,7 @@ pub struct Room {
     bridged: u32,
     cores: BTreeSet<u16>,
     devices: device::Taken,
-    /// A resource that two of the existing allocations both use.
+    /// The first resource that two of the existing allocations both use.
     broken: Option<String>,
 }
 
@@ -27,8 +27,8 @@ fn cores_of(alloc: &Allocation) -> impl Iterator<Item = u16> {
 }
 
 impl Room {
-    /// Starts from a sum of resources. Valid only if all added allocations have no ports, cores or devices
-    /// ([`Room::is_plain`]).
+    /// Returns the room of a node from a sum of resources. The result is valid only if all added allocations have no
+    /// ports, cores or devices ([`Room::is_plain`]).
     pub fn of_used(used: Used) -> Self {
         Self { amount: used.amount, count: i64::from(used.allocs), ..Self::default() }
     }
@@ -47,7 +47,7 @@ impl Room {
         self.count -= 1;
     }
 
-    /// Adds an existing allocation, whether the node has room for it or not.
+    /// Adds an existing allocation, even if the node has no room for it.
     pub fn put(&mut self, alloc: &Allocation) {
         if let Some(conflict) = self.conflict(alloc) {
             self.broken.get_or_insert(conflict);
@@ -55,9 +55,10 @@ impl Room {
         self.take(alloc);
     }
 
-    /// Returns an exclusive resource of the allocation that another allocation, or it itself, already has.
+    /// Returns an exclusive resource of the allocation that another allocation already has, or that the allocation
+    /// has twice.
     fn conflict(&self, alloc: &Allocation) -> Option<String> {
-        // Two ports of one allocation may not collide either, unless the port ignores collisions.
+        // Two ports of one allocation must not collide either, unless the port ignores collisions.
         let mut own = TakenPorts::default();
         let taken = |(address, port): &(&str, u16)| {
             self.ports.contains(address, *port) || !own.insert(address, *port)
@@ -85,11 +86,11 @@ impl Room {
         self.count += 1;
     }
 
-    /// Adds an allocation if the node can hold all of them at once. The error names what is exhausted: `cpu`, `memory`,
-    /// `disk`, `cores`, `devices`, the number of allocations or the port that two allocations use.
+    /// Adds an allocation if the node has room for all of them together. The error names the exhausted dimension:
+    /// `cpu`, `memory`, `disk`, `cores`, `devices`, the number of allocations or the port that two allocations use.
     ///
     /// # Errors
-    /// Returns the first exhausted dimension; nothing is added then.
+    /// Returns the first exhausted dimension. In this case, nothing is added.
     pub fn add(&mut self, node: &Node, alloc: &Allocation) -> Result<(), String> {
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
@@ -149,7 +150,7 @@ mod tests {
             check(&[alloc(1, &[], 80), alloc(1, &[], 80)]),
             Err("ports (network: port collision 80)".into())
         );
-        // The allocation that did not fit left nothing behind.
+        // The allocation that did not fit left no resources in use.
         let mut room = Room::default();
         room.put(&alloc(400, &[0], 80));
         assert_eq!(room.add(&node, &alloc(1, &[1, 0], 81)), Err("cores".into()));

@@ -1,9 +1,9 @@
-//! Host volumes of a group on a node: whether they may be used there, and the claims that a placement makes
+//! Host volumes of a group on a node: whether they may be used there, and the claims of a placement
 //! (docs/reference/storage.md, section 8.5).
 //!
 //! There are three differences. An allocation that this plan stops still counts while its tasks may run. For sticky
-//! volumes only the claims of the group itself count (docs/design/rough-edges.md, 44). Every refusal states what the
-//! allocation waits for.
+//! volumes only the claims of the group itself count (docs/design/rough-edges.md, 44). Every refusal states the
+//! changes for which the allocation waits.
 
 use crate::context::Context;
 use crate::csi::Refused;
@@ -18,17 +18,17 @@ use caravan_types::volume::{AccessMode, AttachmentMode, Capability};
 use caravan_types::{AllocId, Namespace};
 use std::sync::Arc;
 
-/// The reason that clients know; details follow it.
+/// The start of a reason that clients recognize; details follow it.
 const MISSING: &str = "missing compatible host volumes";
 
-/// Why a configured host volume does not suit a job that may use only volumes of its namespace.
+/// The reason that a configured host volume does not suit a job that may use only volumes of its namespace.
 const CONFIGURED: &str =
     "the one of this name is of the agent's configuration, which the job's submitter may not use";
 
-/// Returns the claims that a placement on a node would make, or why it cannot be made there.
+/// Returns the claims of a placement on a node, or the reason that it is not possible there.
 ///
-/// With `without_stopped`, allocations that this plan stops do not count. The result then states whether the placement
-/// will be possible once they have ended.
+/// With `without_stopped`, allocations that this plan stops do not count. The result then states whether the
+/// placement will be possible once they have ended.
 pub(crate) fn claims<V: View>(
     ctx: &Context<'_, V>,
     node: &Node,
@@ -50,7 +50,7 @@ pub(crate) fn claims<V: View>(
             return Err(refusal);
         };
         if offered.id.is_empty() {
-            // A configured host volume cannot change while the agent runs, and no claim is made for it.
+            // A configured host volume cannot change while the agent runs, and it has no claims.
             if request.host_access == HostAccess::Created {
                 return Err(refused(format!("{MISSING}: {CONFIGURED}")));
             }
@@ -111,7 +111,7 @@ fn requested_mode(request: &VolumeRequest) -> AccessMode {
     }
 }
 
-/// Returns whether the volume was created for this use, and the request is consistent in itself.
+/// Returns whether the volume was created for this use, and the request is consistent.
 fn suits(row: &HostVolume, request: &VolumeRequest, access_mode: AccessMode) -> bool {
     let attachment_mode = match request.attachment_mode {
         AttachmentMode::Unknown => AttachmentMode::FileSystem,
@@ -126,8 +126,8 @@ fn suits(row: &HostVolume, request: &VolumeRequest, access_mode: AccessMode) -> 
     agrees && row.requested_capabilities.contains(&Capability { attachment_mode, access_mode })
 }
 
-/// Returns an allocation on the node, of any job and of this plan too, that requests the volume for writing. It counts
-/// until its client reports that it has ended.
+/// Returns an allocation on the node, of any job, including this plan, that requests the volume for writing. It
+/// counts until its client reports that it has ended.
 fn writer_on<'c, V: View>(
     ctx: &'c Context<'_, V>,
     node: &Node,
@@ -139,7 +139,7 @@ fn writer_on<'c, V: View>(
         .find(|alloc| requests(ctx.job, alloc).any(|r| !r.read_only && r.source_for(&alloc.name) == name))
 }
 
-/// Returns the volume requests of an allocation. An allocation of the current plan does not carry its job; that is
+/// Returns the volume requests of an allocation. An allocation of the current plan does not contain its job, which is
 /// `job`.
 fn requests<'a>(job: &'a Job, alloc: &'a Allocation) -> impl Iterator<Item = &'a VolumeRequest> {
     let group = match &alloc.job {

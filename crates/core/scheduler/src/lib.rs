@@ -1,10 +1,10 @@
 //! The scheduler: a pure function from a snapshot of the cluster and an evaluation to a plan.
 //!
-//! [`schedule`] compares the wanted state of a job with its existing allocations (`reconcile`, `system`) and finds
-//! nodes for the missing ones. `feasible` checks what never changes on a node; `csi`, `host`, `ports`, `cores` and
-//! `device` check what does. `rank` and `spread` score the nodes, `prepared` keeps the scores current and `place`
-//! chooses a node. [`explain`] states why an allocation could not be placed. The scheduler reads through [`View`] only;
-//! time and randomness are parameters.
+//! [`schedule`] compares the desired state of a job with its existing allocations (`reconcile`, `system`) and finds
+//! nodes for the missing ones. `feasible` checks the properties of a node that do not depend on other allocations.
+//! `csi`, `host`, `ports`, `cores` and `device` check the others. `rank` and `spread` score the nodes, `prepared`
+//! keeps the scores current and `place` chooses a node. [`explain`] states why an allocation could not be placed. The
+//! scheduler reads through [`View`] only; time and randomness are parameters.
 
 mod caps;
 mod context;

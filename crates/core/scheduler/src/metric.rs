@@ -1,4 +1,5 @@
-//! Counts of evaluated nodes by the reason of their rejection (docs/reference/http-api.md, section 5.2, `AllocMetric`).
+//! Counts of evaluated nodes by the reason of their rejection (docs/reference/http-api.md, section 5.2,
+//! `AllocMetric`).
 
 use caravan_types::eval::{AllocMetric, Counts};
 use caravan_types::job::TaskGroup;
@@ -60,7 +61,7 @@ pub(crate) fn unexhaust(metric: &mut AllocMetric, node: &Node, dimension: &str) 
     subtract(&mut counts.dimension_exhausted, dimension);
 }
 
-/// Adds what one more allocation would have needed of the exhausted dimensions.
+/// Adds the amounts of the exhausted dimensions that one more allocation would have needed.
 pub(crate) fn ask(metric: &mut AllocMetric, group: &TaskGroup) {
     let lacks = |dimension: &str| metric.dimension_exhausted.contains_key(dimension);
     let (cpu, cores, memory) = (lacks("cpu"), lacks("cores"), lacks("memory"));
@@ -82,7 +83,7 @@ pub(crate) fn ask(metric: &mut AllocMetric, group: &TaskGroup) {
     }
 }
 
-/// Adds the counts of one node's metrics to those of others: system jobs evaluate each node by itself.
+/// Adds the counts of one node's metrics to those of other nodes, because system jobs evaluate each node separately.
 pub(crate) fn merge(into: &mut AllocMetric, from: &AllocMetric) {
     fn sum(into: &mut Map<String, u32>, from: &Map<String, u32>) {
         for (key, count) in from {

@@ -1,4 +1,4 @@
-//! Notes for users: what would have to change so that an allocation can be placed.
+//! Notes for users: the changes that would let an allocation be placed.
 
 use crate::context::Context;
 use crate::prepared::{Prepared, Reject};

@@ -29,19 +29,19 @@ impl<'a, V> Overlay<'a, V> {
         Self { base, rules: None, released: BTreeSet::new(), granted: Vec::new() }
     }
 
-    /// Applies this scheduler configuration to all node pools.
+    /// Returns the overlay with this scheduler configuration for all node pools.
     #[must_use]
     pub fn with_rules(self, rules: Option<Rules>) -> Self {
         Self { rules, ..self }
     }
 
-    /// Treats the claims of these allocations as released.
+    /// Returns the overlay with the claims of these allocations released.
     #[must_use]
     pub fn without_claims_of(self, allocs: impl IntoIterator<Item = AllocId>) -> Self {
         Self { released: allocs.into_iter().collect(), ..self }
     }
 
-    /// Treats these claims as granted.
+    /// Returns the overlay with these claims granted.
     #[must_use]
     pub fn with_claims(self, granted: Vec<Arc<Claim>>) -> Self {
         Self { granted, ..self }

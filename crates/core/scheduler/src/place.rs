@@ -1,4 +1,4 @@
-//! Finds the node for one allocation.
+//! The search for the node of one allocation.
 
 use crate::context::Context;
 use crate::csi;
@@ -31,29 +31,29 @@ use std::sync::Arc;
 /// The number of scores that the metrics of a placement keep.
 const SCORES_SHOWN: usize = 5;
 
-/// A node for an allocation, with all resources and claims that it gets there.
+/// A node for an allocation, with all resources and claims of the allocation there.
 pub(crate) struct Selected {
     pub node: Arc<Node>,
     pub resources: Arc<AllocatedResources>,
     pub claims: Vec<Claim>,
     pub host_claims: Vec<HostVolumeClaim>,
     pub metric: AllocMetric,
-    /// Allocations of other jobs that must be evicted for it.
+    /// The allocations of other jobs that must be evicted for this allocation.
     pub preempted: Vec<Arc<Allocation>>,
 }
 
-/// Why no node was found.
+/// The reason that no node was found.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub metric: AllocMetric,
-    /// Changes other than of nodes that may help.
+    /// The changes other than of nodes that may help.
     pub waits: BTreeSet<WaitsFor>,
-    /// What would have to change, as sentences for users.
+    /// The changes that would let the allocation be placed, as sentences for users.
     pub notes: Vec<String>,
 }
 
 impl Failure {
-    /// Returns whether a node would fit if something on it were freed.
+    /// Returns whether a node would fit if resources on it were freed.
     pub fn may_change(&self) -> bool {
         self.metric.nodes_exhausted > 0 || !self.waits.is_empty()
     }
@@ -115,7 +115,7 @@ struct Search<'s, 'a> {
     prepared: &'s Prepared<'a>,
     place: &'s Place,
     without_stopped: bool,
-    /// Candidates with enough capacity that do not fit this allocation.
+    /// The candidates with enough capacity that do not fit this allocation.
     rejects: Vec<(usize, Reject)>,
 }
 
@@ -151,7 +151,7 @@ impl Ord for Head<'_> {
 }
 
 impl Search<'_, '_> {
-    /// Returns the node where a sticky allocation has its data.
+    /// Returns the node that has the data of a sticky allocation.
     fn home<V: View>(&self, ctx: &Context<'_, V>) -> Option<usize> {
         let sticky = self.prepared.group.ephemeral_disk.is_some_and(|disk| disk.sticky);
         let previous = self.place.previous.alloc().filter(|_| sticky)?;
@@ -161,7 +161,7 @@ impl Search<'_, '_> {
         self.prepared.candidate_at(ctx.at(&previous.node_id)?)
     }
 
-    /// Takes candidates from best to worst until one fits.
+    /// Tries candidates from best to worst until one fits.
     fn best<V: View>(&mut self, ctx: &mut Context<'_, V>) -> Option<Best> {
         let prepared = self.prepared;
         let ranges = prepared.axes.ranges();
@@ -181,7 +181,7 @@ impl Search<'_, '_> {
         let penalized: BTreeSet<usize> =
             penalized(self.place).filter_map(|node| prepared.candidate_at(ctx.at(node)?)).collect();
         while let Some(mut head) = heads.pop() {
-            // A node on which the allocation failed before is tried only if no other node is as good.
+            // A node on which the allocation failed before is tried only if no other node is with an equal score.
             if penalized.contains(&head.candidate) && head.score.penalty == 0.0 {
                 let next = self.head(head.spread, head.rest.clone());
                 head.score.penalty = -1.0;
@@ -227,7 +227,7 @@ impl Search<'_, '_> {
         let room = preempt::find(ctx, self.prepared, indexes.into_iter(), suits)?;
         let fit = match self.fit(ctx, room.index) {
             Ok(fit) => fit,
-            // The candidate fitted a moment ago; if it does not any more, no allocation is evicted.
+            // The candidate fitted before. If it no longer fits, no allocation is evicted.
             Err(_) => {
                 room.victims.iter().for_each(|victim| ctx.unstop(victim));
                 return None;
@@ -282,7 +282,8 @@ impl Search<'_, '_> {
         Err(Box::new(Failure { metric, waits, notes: Vec::new() }))
     }
 
-    /// Returns what a candidate with enough capacity gives to this allocation, or why it does not fit.
+    /// Returns the resources and claims of this allocation on a candidate with enough capacity, or the reason that it
+    /// does not fit.
     fn fit<V: View>(&self, ctx: &mut Context<'_, V>, index: usize) -> Result<Fit, Reject> {
         let prepared = self.prepared;
         let (at, group) = (prepared.candidates[index].at, prepared.group);
@@ -329,7 +330,7 @@ impl Search<'_, '_> {
         Selected { node, resources, claims, host_claims, metric, preempted: Vec::new() }
     }
 
-    /// Returns the missing volumes to wait for; needed because no check reports them while no node is a candidate.
+    /// Returns the missing volumes to wait for. No other check reports them while no node is a candidate.
     fn absent_volumes<V: View>(&self, ctx: &Context<'_, V>) -> BTreeSet<WaitsFor> {
         let (prepared, mut waits) = (self.prepared, BTreeSet::new());
         if prepared.has_csi
@@ -379,7 +380,7 @@ fn of_group(group: &TaskGroup) -> AllocatedResources {
     }
 }
 
-/// Returns the group's resources on a node that has room: ports, cores and devices in particular.
+/// Returns the group's resources on a node that has room, including its ports, cores and devices.
 fn granted<V: View>(
     ctx: &mut Context<'_, V>,
     prepared: &Prepared<'_>,

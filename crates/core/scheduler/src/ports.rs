@@ -19,7 +19,7 @@ impl TakenPorts {
         self.0.get(address).is_some_and(|ports| ports.contains(&port))
     }
 
-    /// Marks a port as in use; returns false if it was in use already.
+    /// Marks a port as in use. Returns `false` if it was in use already.
     pub fn insert(&mut self, address: &str, port: u16) -> bool {
         match self.0.get_mut(address) {
             Some(ports) => ports.insert(port),
@@ -38,12 +38,12 @@ impl TakenPorts {
 /// The range from which dynamic ports are picked if a node sets none.
 const DEFAULT_RANGE: (u16, u16) = (20_000, 32_000);
 
-/// Why a node cannot provide the ports.
+/// The reason that a node cannot provide the ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PortError {
-    /// The node never has the port's host network: the node is filtered.
+    /// The node never has the port's host network, so the node is filtered.
     Missing(String),
-    /// The port is in use: the dimension that is exhausted.
+    /// The port is in use; the text is the exhausted dimension.
     Exhausted(String),
 }
 
@@ -56,8 +56,8 @@ pub(crate) struct Offer {
     pub ports: Vec<AllocatedPort>,
 }
 
-/// Returns whether a node supports the networks of a group. `host` and `none` need nothing; the node must report others
-/// (`bridge`, `cni/<name>`).
+/// Returns whether a node supports the networks of a group. The modes `host` and `none` need nothing. The node must
+/// report other modes (`bridge`, `cni/<name>`).
 pub(crate) fn supported(node: &Node, group: &TaskGroup) -> bool {
     group.networks.iter().map(|n| n.mode.as_str()).all(|mode| {
         matches!(mode, "" | "host" | "none")
@@ -93,7 +93,7 @@ fn address(node: &Node, host_network: &str) -> Option<String> {
     Some(attribute.cloned().unwrap_or_else(|| "127.0.0.1".to_owned()))
 }
 
-/// Returns the port numbers of a list like `22,80,8500-8600`; parts that cannot be parsed are left out.
+/// Returns the port numbers of a list such as `22,80,8500-8600`. Parts that cannot be parsed are omitted.
 pub fn parse_ranges(text: &str) -> BTreeSet<u16> {
     text.split(',')
         .filter_map(|part| {
@@ -135,7 +135,7 @@ pub(crate) fn of_alloc(alloc: &Allocation) -> impl Iterator<Item = (&str, u16)> 
         .filter_map(|p| Some((p.host_ip.as_str(), u16::try_from(p.value).ok()?)))
 }
 
-/// The dimension of a node whose bridge has as many allocations as it can have.
+/// The dimension of a node whose bridge has its maximum number of allocations.
 pub(crate) const FULL_BRIDGE: &str = "network: bridge is full";
 
 /// Returns whether an allocation is connected with the bridge of its node.
@@ -166,7 +166,8 @@ pub(crate) fn fixed_are_free(node: &Node, used: &TakenPorts, group: &TaskGroup) 
     Ok(())
 }
 
-/// Returns the ports that a node would give to a group, or why it cannot. Nothing is recorded.
+/// Returns the ports that a node would assign to a group, or the reason that it cannot provide them. Nothing is
+/// recorded.
 pub(crate) fn offer(
     node: &Node,
     used: &TakenPorts,
@@ -201,7 +202,7 @@ pub(crate) fn offer(
 }
 
 fn port_address(node: &Node, port: &Port) -> Result<String, PortError> {
-    // The name may refer to the node, like `${attr.platform}` (docs/reference/jobspec.md, section 4.5).
+    // The name may refer to the node, such as `${attr.platform}` (docs/reference/jobspec.md, section 4.5).
     let targets = NodeTargets(node);
     let name = resolve(&port.host_network, &targets);
     let found = name.as_ref().and_then(|name: &Cow<'_, str>| address(node, name));

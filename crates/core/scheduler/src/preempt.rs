@@ -1,4 +1,4 @@
-//! Preemption: selects the allocations of less important jobs to evict (docs/reference/http-api.md, section 5.7,
+//! Preemption: the selection of allocations of less important jobs to evict (docs/reference/http-api.md, section 5.7,
 //! `PreemptionConfig`).
 //!
 //! Only allocations of jobs whose priority is at least ten lower may be evicted. On each node the scheduler finds the
@@ -19,15 +19,15 @@ use caravan_types::small::Text;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How much lower the priority of a victim must be.
+/// The minimum difference between the priorities of the job and of a victim.
 const DISTANCE: i64 = 10;
 
-/// The number of nodes on which victims are searched before the best node so far is taken.
+/// The number of nodes on which victims are searched before the best node so far is chosen.
 const NODES_COMPARED: usize = 32;
 
 /// The victims on one node.
 pub(crate) struct Room {
-    /// Index of the candidate.
+    /// The index of the candidate.
     pub index: usize,
     pub score: Score,
     pub victims: Vec<Arc<Allocation>>,
@@ -37,7 +37,8 @@ fn priority(alloc: &Allocation) -> i64 {
     alloc.job.as_ref().map_or(i64::MAX, |job| job.priority)
 }
 
-/// Returns the combined priority of several victims: that of the most important one, plus a little for each other one.
+/// Returns the combined priority of several victims: the priority of the most important victim, plus a little for
+/// each other victim.
 fn net_priority(victims: &[Arc<Allocation>]) -> f64 {
     let most = victims.iter().map(|alloc| priority(alloc)).max().unwrap_or(0);
     let sum = victims.iter().fold(0_i64, |sum, alloc| sum.saturating_add(priority(alloc)));
@@ -94,7 +95,7 @@ pub(crate) fn find<V: View>(
     best
 }
 
-/// Returns the victims that make room on one node, if that is possible.
+/// Returns the victims that free enough resources on one node, or `None` if that is not possible.
 fn on_node<V: View>(
     ctx: &mut Context<'_, V>,
     prepared: &Prepared<'_>,
@@ -102,7 +103,7 @@ fn on_node<V: View>(
 ) -> Option<Vec<Arc<Allocation>>> {
     let at = prepared.candidates[index].at;
     let mut pool = weaker(ctx, at);
-    // On most nodes too little may be evicted; the amounts alone show that.
+    // On most nodes too little may be evicted, which the amounts alone show.
     let free = pool.iter().fold(Amount::default(), |sum, alloc| sum.plus(Amount::of_alloc(alloc)));
     let used = ctx.usage(at).amount.minus(free);
     let desired = prepared.ask.on(&ctx.nodes[at]);
@@ -110,7 +111,7 @@ fn on_node<V: View>(
         return None;
     }
     pool.sort_by_key(|alloc| (priority(alloc), size(alloc), alloc.id.clone()));
-    // The lowest priority up to which the allocations suffice together.
+    // The lowest priority up to which the allocations together free enough.
     let mut levels: Vec<i64> = pool.iter().map(|alloc| priority(alloc)).collect();
     levels.dedup();
     let enough = levels.into_iter().find(|level| {
@@ -121,8 +122,9 @@ fn on_node<V: View>(
     if let Some(one) = pool.iter().find(|one| fits_without(ctx, prepared, index, &[one])) {
         return Some(vec![Arc::clone(one)]);
     }
-    // If several must go, keeps as many as possible. Important allocations are kept first, then those of groups that
-    // already lose `migrate.max_parallel`, then small ones, so that few are evicted.
+    // If several victims are necessary, as many allocations as possible are kept. Important allocations are kept
+    // first, then allocations of groups that already lose `migrate.max_parallel`, then small ones. Therefore few
+    // allocations are evicted.
     let mut keep: Vec<AllocId> = Vec::new();
     let mut order: Vec<(i64, bool, i64, AllocId)> =
         pool.iter().map(|a| (-priority(a), !ctx.is_pressed(a), size(a), a.id.clone())).collect();
@@ -167,12 +169,12 @@ fn fits_without<V: View>(
     fits
 }
 
-/// Removes victims from the plan that all placements of the plan leave room for, the most important ones first.
-/// Returns the groups of the allocations that no longer preempt them, one for each victim.
+/// Removes victims from the plan for which the nodes have room after all placements of the plan, the most important
+/// victims first. Returns the groups of the allocations that no longer preempt them, one for each victim.
 ///
-/// Example: a job has two allocations, on the nodes n1 and n2, and an update replaces both. The first replacement
-/// preempts a victim on n2, because the old allocation on n2 still counts. The plan then replaces that one as well,
-/// so that its room suffices and the victim can stay.
+/// For example, a job has two allocations, on the nodes n1 and n2, and an update replaces both. The first replacement
+/// preempts a victim on n2, because the old allocation on n2 still counts. The plan then replaces the old allocation
+/// on n2 as well, so that its room suffices and the victim can stay.
 pub(crate) fn spare<V: View>(view: &V, nodes: &[Arc<Node>], outcome: &mut Outcome) -> Vec<Text> {
     let mut victims = std::mem::take(&mut outcome.preempted);
     victims.sort_by_key(|(alloc, _)| (-priority(alloc), size(alloc), alloc.id.clone()));
@@ -198,7 +200,7 @@ pub(crate) fn spare<V: View>(view: &V, nodes: &[Arc<Node>], outcome: &mut Outcom
     groups
 }
 
-/// Returns whether a node holds a victim beside all allocations that the plan leaves and places there.
+/// Returns whether a node has room for a victim next to all allocations that the plan leaves and places there.
 fn has_room<V: View>(
     view: &V,
     node: &Node,
@@ -215,7 +217,7 @@ fn has_room<V: View>(
     existing.chain(placed).try_for_each(|alloc| room.add(node, alloc)).is_ok()
 }
 
-/// Returns whether the candidate lacks only what evicting allocations may free.
+/// Returns whether the candidate lacks only resources that evicting allocations may free.
 pub(crate) fn may_help(reject: Option<&Reject>) -> bool {
     !matches!(reject, Some(Reject::Filter(..)))
 }

@@ -1,8 +1,8 @@
 //! A group with the nodes that may run it, sorted by score while its allocations are placed.
 //!
-//! A placement changes one node, so one score is computed again, and the best node is the first one of its lane. A lane
-//! holds the candidates of one bucket of [`Axes`] to which the same number of scores applies. Within a lane, the order
-//! does not depend on how the group is spread.
+//! A placement changes one node, so one score is computed again, and the best node is the first one of its lane. A
+//! lane holds the candidates of one bucket of [`Axes`] to which the same number of scores applies. Within a lane, the
+//! order does not depend on how the group is spread.
 
 use crate::context::Context;
 use crate::cores::{self, Numa};
@@ -23,10 +23,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Why a node does not accept an allocation.
+/// The reason that a node does not accept an allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reject {
-    /// The node is filtered; the waits name changes that may help.
+    /// The node is filtered; the waits identify changes that may help.
     Filter(String, Vec<WaitsFor>),
     /// The node lacks free resources of this dimension.
     Exhaust(String),
@@ -47,11 +47,11 @@ enum Standing {
 
 /// A node that could run the group if nothing else ran there.
 pub(crate) struct Candidate {
-    /// Position of the node.
+    /// The position of the node.
     pub at: usize,
     pub capacity: Amount,
     wish: f64,
-    /// Random order among candidates with equal scores.
+    /// The random order among candidates with equal scores.
     pub tie: u32,
     pub bucket: usize,
     standing: Standing,
@@ -66,7 +66,7 @@ impl Candidate {
         }
     }
 
-    /// Returns why the candidate has no room.
+    /// Returns the reason that the candidate has no room, if it has none.
     pub fn reject(&self) -> Option<&Reject> {
         match &self.standing {
             Standing::Open(_) => None,
@@ -75,7 +75,7 @@ impl Candidate {
     }
 }
 
-/// Position in a lane: the best first, equal scores in random order.
+/// The position in a lane: the best candidate first, equal scores in random order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     descending: u64,
@@ -92,10 +92,10 @@ impl Rank {
     }
 }
 
-/// Nodes with the same values of all counted properties.
+/// The nodes with the same values of all counted properties.
 pub(crate) struct Bucket {
     pub values: Values,
-    /// Indexed by the number of scores that apply, minus one.
+    /// The lanes, indexed by the number of scores that apply, minus one.
     pub lanes: Vec<BTreeSet<Rank>>,
 }
 
@@ -109,9 +109,9 @@ pub(crate) struct Prepared<'a> {
     pub axes: Axes,
     pub candidates: Vec<Candidate>,
     pub buckets: Vec<Bucket>,
-    /// Counts with the current plan.
+    /// The counts with the current plan.
     pub metric: AllocMetric,
-    /// Computed classes, and whether any node of the class may fit.
+    /// The computed classes, and whether any node of the class may fit.
     pub classes: BTreeMap<String, bool>,
     /// Whether the constraints escape computed classes, so that classes do not decide eligibility.
     pub escaped: bool,
@@ -121,14 +121,14 @@ pub(crate) struct Prepared<'a> {
     pub has_devices: bool,
     has_fixed_ports: bool,
     distinct_hosts: Option<bool>,
-    /// Each node is evaluated by itself (system jobs), so no order is kept.
+    /// Whether each node is evaluated separately (system jobs), so that no order is kept.
     alone: bool,
-    /// Nodes that cannot run the group, with reasons, sorted by position.
+    /// The nodes that cannot run the group, with reasons, sorted by position.
     unfit: Vec<(usize, Rc<str>)>,
     seen: usize,
 }
 
-/// Results that the nodes of a class share.
+/// The results that the nodes of a class share.
 #[derive(Clone)]
 struct Shared {
     unfit: Option<Rc<str>>,
@@ -140,7 +140,7 @@ struct Shared {
 
 impl<'a> Prepared<'a> {
     /// Separates the nodes that can run the group from the others. `position` is the group's position in the newest
-    /// version of the job; `job` is the version to be placed.
+    /// version of the job; `job` is the version to place.
     pub fn new<V: View>(
         ctx: &mut Context<'a, V>,
         position: usize,
@@ -185,7 +185,7 @@ impl<'a> Prepared<'a> {
         let field = ctx.field;
         let mut shared: Vec<Option<Shared>> = vec![None; field.class_count];
         let mut buckets: HashMap<Values, usize> = HashMap::new();
-        // Keyed by the address of the text: nodes of a class share it.
+        // The key is the address of the text, which nodes of a class share.
         let mut reasons: Vec<(Rc<str>, u32)> = Vec::new();
         for (at, (node, class)) in field.nodes.iter().zip(&field.classes).enumerate() {
             let tie = u32::try_from(ctx.rng.number() >> 32).unwrap_or(0);
@@ -231,7 +231,7 @@ impl<'a> Prepared<'a> {
                     self.buckets.len() - 1
                 })
             };
-            // Not evaluated yet: treated as exhausted.
+            // The candidate is not evaluated yet, so it is treated as exhausted.
             let standing = Standing::Out(Reject::Exhaust(String::new()));
             let capacity = Amount::capacity(node);
             self.candidates.push(Candidate { at, capacity, wish, tie, bucket, standing });
@@ -290,7 +290,7 @@ impl<'a> Prepared<'a> {
         self.candidates.binary_search_by_key(&at, |candidate| candidate.at).ok()
     }
 
-    /// Returns why the node at a position cannot run the group at all.
+    /// Returns the reason that the node at a position cannot run the group at all, if there is one.
     pub fn unfit(&self, at: usize) -> Option<&str> {
         let found = self.unfit.binary_search_by_key(&at, |(at, _)| *at).ok()?;
         Some(self.unfit[found].1.as_ref())
@@ -350,8 +350,8 @@ impl<'a> Prepared<'a> {
         candidate.standing = Standing::Out(reject);
     }
 
-    /// Returns the scores of a candidate, as far as they are the same for all of the group's allocations, or why it has
-    /// no room.
+    /// Returns the scores of a candidate, as far as they are the same for all of the group's allocations. The error
+    /// is the reason that it has no room.
     pub fn assess<V: View>(&self, ctx: &mut Context<'_, V>, index: usize) -> Result<Score, Reject> {
         let candidate = &self.candidates[index];
         let (at, group) = (candidate.at, self.group);

@@ -1,20 +1,20 @@
-//! Scores of nodes: bin packing or spreading, job anti-affinity, affinities.
+//! The scores of nodes: bin packing or spreading, job anti-affinity, affinities.
 
 use crate::resources::Amount;
 use crate::rules::Algorithm;
 use caravan_types::NodeId;
 use caravan_types::eval::{NodeScore, Scorer, Scores};
 
-/// Divides integers. The values here are far below 2^53, above which the quotient would lose digits.
+/// Divides integers. The values of the scheduler are far below 2^53, above which the quotient would lose digits.
 #[expect(clippy::cast_precision_loss, reason = "resources and weights are small numbers")]
 pub(crate) fn ratio(part: i64, whole: i64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Returns how well a placement suits the fill of a node, 0 to 1.
+/// Returns the degree to which a placement suits the fill of a node, 0 to 1.
 ///
-/// Bin packing: 0 is an empty node, 1 a full one. This is best fit after Google's bin packing score, `20 - (10^free_cpu
-/// + 10^free_memory)`, divided by its maximum 18. Spreading is the opposite.
+/// With bin packing, 0 is an empty node, and 1 a full node. The score is best fit after Google's bin packing score,
+/// `20 - (10^free_cpu + 10^free_memory)`, divided by its maximum 18. Spreading is the opposite.
 pub(crate) fn fill(algorithm: Algorithm, capacity: &Amount, used: &Amount) -> f64 {
     let free = |used, all| (1.0 - ratio(used, all)).clamp(0.0, 1.0);
     let sum = 10_f64.powf(free(used.cpu, capacity.cpu)) + 10_f64.powf(free(used.memory, capacity.memory));
@@ -30,8 +30,8 @@ pub(crate) fn apart(together: u32, count: u32) -> f64 {
     if together == 0 { 0.0 } else { -ratio(i64::from(together) + 1, i64::from(count.max(1))) }
 }
 
-/// Returns the preemption score: near 1 if the victims are unimportant (a logistic curve over their net priority, with
-/// its middle at 2048).
+/// Returns the preemption score, which is near 1 if the victims are unimportant. It is a logistic curve over their
+/// net priority, with its middle at 2048.
 pub(crate) fn preemption(net_priority: f64) -> f64 {
     1.0 / (1.0 + (0.0048 * (net_priority - 2048.0)).exp())
 }
@@ -68,7 +68,8 @@ impl Score {
         sum / f64::from(terms)
     }
 
-    /// Returns the scores as clients see them. System jobs have the fill only, because their nodes do not compete.
+    /// Returns the scores in the form that clients receive. System jobs have the fill only, because their nodes do
+    /// not compete.
     pub fn named(&self, node: &NodeId, system: bool) -> NodeScore {
         let shown = |shown: bool, scorer, score| shown.then_some((scorer, score));
         let scores = Scores::new(

@@ -1,4 +1,5 @@
-//! Reconciles the wanted with the existing allocations of a job: which are stopped, updated or placed.
+//! The reconciliation of the desired with the existing allocations of a job: which allocations are stopped, updated
+//! or placed.
 
 mod group;
 pub(crate) mod reschedule;
@@ -20,7 +21,7 @@ use rollout::Rollout;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The reasons of stops, as clients know them (docs/reference/http-api.md, section 6.1).
+/// The reasons of stops, with texts that clients recognize (docs/reference/http-api.md, section 6.1).
 pub(crate) const NOT_NEEDED: &str = "alloc not needed due to job update";
 pub(crate) const UPDATING: &str = "alloc is being updated due to job update";
 pub(crate) const MIGRATING: &str = "alloc is being migrated";
@@ -28,7 +29,7 @@ pub(crate) const TAINTED: &str = "alloc not needed as node is tainted";
 pub(crate) const LOST: &str = "alloc is lost since its node is down";
 pub(crate) const RESCHEDULED: &str = "alloc was rescheduled because it failed";
 
-/// An allocation to stop.
+/// An allocation that the plan stops.
 #[derive(Clone, Debug)]
 pub(crate) struct Stop {
     pub alloc: Arc<Allocation>,
@@ -36,18 +37,18 @@ pub(crate) struct Stop {
     pub lost: bool,
 }
 
-/// An allocation to place.
+/// An allocation that the plan places.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
-    /// Position of the group in the job.
+    /// The position of the group in the job.
     pub group: usize,
-    /// Name of the allocation: `job.group[index]`.
+    /// The name of the allocation: `job.group[index]`.
     pub name: String,
-    /// The allocation whose place it takes.
+    /// The allocation that this allocation replaces.
     pub previous: Previous,
-    /// The only node that is allowed (system jobs).
+    /// The only permitted node, for allocations of system jobs.
     pub only_on: Option<NodeId>,
-    /// Nodes on which the group failed before.
+    /// The nodes on which the group failed before.
     pub penalties: BTreeSet<NodeId>,
     /// Whether this allocation is a canary.
     pub canary: bool,
@@ -57,22 +58,22 @@ pub(crate) struct Place {
     pub version: Option<Arc<Job>>,
 }
 
-/// The earlier allocation of a placement, by what the placement does to that allocation.
+/// The earlier allocation of a placement, by the effect of the placement on that allocation.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Previous {
     /// The placement succeeds no allocation.
     #[default]
     None,
-    /// The allocation is over, lost or stopped in any case. The new one only names it.
+    /// The allocation has ended, is lost or is stopped in any case. The new allocation only names it.
     Left(Arc<Allocation>),
-    /// The allocation runs, and stops only if the new one is placed.
+    /// The allocation runs, and stops only if the new allocation is placed.
     Running(Arc<Allocation>),
-    /// The allocation failed. It is stopped only if the new one is placed, which records the attempt.
+    /// The allocation failed. It is stopped only if the new allocation, which records the attempt, is placed.
     Failed(Arc<Allocation>),
 }
 
 impl Previous {
-    /// Returns the earlier allocation.
+    /// Returns the earlier allocation, if there is one.
     pub(crate) fn alloc(&self) -> Option<&Arc<Allocation>> {
         match self {
             Self::None => None,
@@ -101,23 +102,23 @@ impl Previous {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub stops: Vec<Stop>,
-    /// Allocations that are updated in place, and the deployment that they then belong to.
+    /// The allocations that are updated in place, each with its new deployment.
     pub in_place: Vec<(Arc<Allocation>, DeploymentId)>,
     pub places: Vec<Place>,
     pub updates: BTreeMap<String, DesiredUpdates>,
-    /// Allocations that become unknown, and until when they may come back.
+    /// The allocations that become unknown, and the time until which each may return.
     pub unknown: Vec<(Arc<Allocation>, UnixNanos)>,
-    /// Allocations that stay unknown, and until when they may come back.
+    /// The allocations that stay unknown, and the time until which each may return.
     pub still_unknown: Vec<(Arc<Allocation>, UnixNanos)>,
-    /// When to evaluate again, because an allocation may not be replaced before.
+    /// The times of later evaluations, because an allocation may not be replaced earlier.
     pub later: BTreeSet<UnixNanos>,
-    /// Failed allocations, and when they are rescheduled.
+    /// The failed allocations, and the time at which each is rescheduled.
     pub failed_until: Vec<(Arc<Allocation>, UnixNanos)>,
-    /// When the next batch of an update is due.
+    /// The time at which the next batch of an update is due.
     pub next_batch: Option<UnixNanos>,
     /// The deployment of the current version.
     pub rollout: Rollout,
-    /// Deployments that end.
+    /// The deployments that end.
     pub ended: Vec<Verdict>,
 }
 
@@ -131,20 +132,20 @@ impl Changes {
     }
 }
 
-/// How the state of an allocation's node affects the allocation.
+/// The effect of the state of an allocation's node on the allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ground {
     /// The node does not require any change.
     Firm,
     /// A drain or a user requests that the allocation moves.
     Leaving,
-    /// The node is disconnected and may come back with the allocation.
+    /// The node is disconnected and may return with the allocation.
     Silent,
     /// The node is down or does not exist.
     Lost,
 }
 
-/// Classifies an allocation by the state of its node and by the users' wishes.
+/// Classifies an allocation by the state of its node and by the users' requests.
 pub(crate) fn ground(node: Option<&Node>, alloc: &Allocation, clock: Clock<'_>) -> Ground {
     let silent = || match disconnect::kept_for(alloc, clock) {
         Some(_) => Ground::Silent,
@@ -198,15 +199,15 @@ pub(crate) fn is_current(alloc: &Allocation, job: &Job) -> bool {
     alloc.job.as_ref().is_some_and(|old| old.create_index == job.create_index && old.version == job.version)
 }
 
-/// Returns whether a terminal allocation of a system job is replaced. A completed allocation of a batch job never runs
-/// again.
+/// Returns whether a terminal allocation of a system job is replaced. A completed allocation of a batch job is never
+/// replaced.
 pub(crate) fn gives_way(alloc: &Allocation, job: &Job) -> bool {
     if !is_current(alloc, job) || alloc.server_terminal() {
         return true;
     }
     let forced = alloc.desired_transition.force_reschedule == Some(true);
     match alloc.client_status {
-        // The node stopped it because the lease expired; that is not the allocation's failure.
+        // The node stopped the allocation because the lease expired, which is not the allocation's failure.
         ClientStatus::Failed => {
             job.kind == JobType::System || forced || alloc.client_description == LEASE_EXPIRED
         }
@@ -215,7 +216,7 @@ pub(crate) fn gives_way(alloc: &Allocation, job: &Job) -> bool {
     }
 }
 
-/// Returns the newest allocation of a name that had to leave and has no successor yet.
+/// Returns the newest allocation of a name that had to stop and has no successor yet.
 pub(crate) fn to_succeed<'a>(gone: impl Iterator<Item = &'a Arc<Allocation>>) -> Option<&'a Arc<Allocation>> {
     gone.filter(|a| a.next_allocation.is_empty())
         .filter(|a| {
@@ -225,7 +226,7 @@ pub(crate) fn to_succeed<'a>(gone: impl Iterator<Item = &'a Arc<Allocation>>) ->
         .max_by_key(|a| a.create_index)
 }
 
-/// Returns how a running allocation moves to the newest version, with its node taken into account.
+/// Returns the way in which a running allocation moves to the newest version on its node.
 pub(crate) fn update_of(
     matcher: &mut Matcher,
     job: &Job,

@@ -7,7 +7,7 @@ use caravan_types::node::Node;
 /// The resources that a group requests on any node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
-    /// Excludes the CPU of tasks with reserved cores.
+    /// The amount without the CPU of tasks with reserved cores.
     pub amount: Amount,
     /// The number of reserved cores of all tasks.
     pub cores: usize,
@@ -19,7 +19,7 @@ impl Ask {
         let mut cores = 0_i64;
         for task in &group.tasks {
             let desired = &task.resources;
-            // A task with reserved cores gets the CPU shares of its cores instead.
+            // A task with reserved cores gets the CPU shares of its cores instead of the requested CPU.
             let cpu = if desired.cores > 0 { 0 } else { desired.cpu };
             phases.add(task.lifecycle.as_ref(), cpu, desired.memory_mb);
             cores = cores.saturating_add(desired.cores.max(0));

@@ -1,7 +1,7 @@
 //! Numbers and ids that are derived from a seed: the same evaluation with the same seed gives the same plan.
 
-/// A generator of the SplitMix64 family (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). It
-/// is good enough to break ties and to create ids, but not for secrets.
+/// A generator of the SplitMix64 family (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
+/// The generator is good enough to break ties and to create ids, but not for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     left: u64,
@@ -11,10 +11,10 @@ pub struct Rng {
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Rng {
-    /// Creates a generator for a seed; the text separates this use of the seed from others.
+    /// Creates a generator for a seed. The text separates this use of the seed from other uses.
     pub fn new(seed: u64, text: &str) -> Self {
-        // FNV-1a: a second, independent word of state, so that ids of different evaluations differ
-        // even when their seeds collide.
+        // FNV-1a gives a second, independent word of state, so that ids of different evaluations differ even when
+        // their seeds collide.
         let right = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -26,7 +26,7 @@ impl Rng {
         advance(&mut self.left) ^ advance(&mut self.right).rotate_left(32)
     }
 
-    /// Returns a number below `limit`; 0 if the limit is 0.
+    /// Returns a number below `limit`, or 0 if the limit is 0.
     pub fn below(&mut self, limit: usize) -> usize {
         let limit = u64::try_from(limit).unwrap_or(u64::MAX);
         if limit == 0 {

@@ -32,7 +32,7 @@ impl Default for Preemption {
 }
 
 impl Preemption {
-    /// Returns whether jobs of this type may preempt others.
+    /// Returns whether jobs of this type may preempt other jobs.
     pub fn allows(&self, kind: JobType) -> bool {
         match kind {
             JobType::System => self.system,
@@ -43,7 +43,7 @@ impl Preemption {
     }
 }
 
-/// The configuration for the jobs of one node pool: the cluster's, overridden by the pool's own.
+/// The configuration for the jobs of one node pool: that of the cluster, overridden by that of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// The order in which nodes are preferred.

@@ -1,4 +1,4 @@
-//! Processes one evaluation into a decision.
+//! The processing of one evaluation into a decision.
 
 use crate::context::Context;
 use crate::decision::{Outcome, decide};
@@ -28,10 +28,10 @@ use std::sync::Arc;
 pub struct Params {
     /// The wall clock.
     pub now: UnixNanos,
-    /// Breaks ties and creates ids. The same seed gives the same decision. It must be random for each evaluation,
-    /// because ids are derived from it.
+    /// The seed that breaks ties and creates ids. The same seed gives the same decision. It must be random for each
+    /// evaluation, because ids are derived from it.
     pub seed: u64,
-    /// How long allocations have been unknown or lost.
+    /// The time for which allocations have been unknown or lost.
     pub passed: Passed,
 }
 
@@ -46,17 +46,18 @@ impl Params {
     }
 }
 
-/// Decides what an evaluation changes.
+/// Returns the decision on an evaluation.
 ///
 /// The evaluation in the decision is complete: it has the counts of queued allocations and the reasons. If a later
 /// change of the cluster may allow a failed placement, a blocked evaluation follows. If the evaluation was itself a
 /// blocked one, it is blocked again instead. The follow-ups cancel other blocked evaluations of the job, because this
-/// evaluation already covers everything that they wait for.
+/// evaluation already covers the changes for which they wait.
 pub fn schedule<V: View>(view: &V, eval: &Evaluation, params: &Params) -> Decision {
     schedule_with(view, eval, params, &mut Memory::default())
 }
 
-/// Decides like [`schedule`], with cached results of earlier evaluations. The cache does not change the decision.
+/// Returns the decision on an evaluation as [`schedule`] does, with cached results of earlier evaluations. The cache
+/// does not change the decision.
 pub fn schedule_with<V: View>(view: &V, eval: &Evaluation, params: &Params, memory: &mut Memory) -> Decision {
     let key = eval.job_key();
     let job = view.job(&key).cloned();
@@ -140,7 +141,7 @@ struct Placer<'a> {
     job: &'a Arc<Job>,
     eval: &'a Evaluation,
     now: UnixNanos,
-    /// Names of the groups, by position.
+    /// The names of the groups, by position.
     names: Vec<Text>,
     prepared: BTreeMap<(usize, Option<u64>), Prepared<'a>>,
     versions: &'a Versions,
@@ -164,7 +165,7 @@ impl<'a> Placer<'a> {
             .entry((place.group, version))
             .or_insert_with(|| Prepared::new(ctx, place.group, job, group));
         let is_system = job.kind.is_system();
-        // A group that failed once fails again, because nothing was freed in between.
+        // A group that failed once fails again, because no resources were freed in between.
         if place.previous.running().is_none()
             && !is_system
             && !prepared.differs_by_name()
@@ -194,13 +195,12 @@ impl<'a> Placer<'a> {
             }
             Err(failure) => {
                 if let Some(old) = replaced {
-                    // Only the claim of the old allocation blocks the new one: the old one must stop before the new one
-                    // is placed.
+                    // Only the claim of the old allocation blocks the new one, so the old allocation must stop first.
                     let of_old = |w: &WaitsFor| matches!(w, WaitsFor::Claim(_) | WaitsFor::HostVolume(..));
                     let waits_for_old = failure.waits.iter().any(of_old) && would_fit(ctx, prepared, &place);
                     if waits_for_old {
                         outcome.stops.push(Stop { alloc: old, description: UPDATING, lost: false });
-                        // Every update of a volume's only writer waits like this for a moment: the allocation is
+                        // Every update of a volume's only writer waits in this way for a moment: the allocation is
                         // queued, but did not fail.
                         queue(prepared, failure.waits, outcome);
                         return;
@@ -239,7 +239,7 @@ impl<'a> Placer<'a> {
         let status = AllocDeploymentStatus { canary: true, ..AllocDeploymentStatus::default() };
         let tracker = match &place.previous {
             Previous::Failed(old) => Some(Arc::new(reschedule::tracker(old, self.now))),
-            // The attempts that were recorded go on.
+            // The recorded attempts continue.
             Previous::Left(old) => old.reschedule_tracker.clone(),
             Previous::Running(_) | Previous::None => None,
         };
@@ -270,8 +270,8 @@ impl<'a> Placer<'a> {
     }
 }
 
-/// Returns whether a node would fit once the allocations that the plan stops have released their volumes. Nothing is
-/// preempted for that yet.
+/// Returns whether a node would fit once the allocations that the plan stops have released their volumes. No
+/// allocation is preempted for that yet.
 fn would_fit<V: View>(ctx: &mut Context<'_, V>, prepared: &mut Prepared<'_>, place: &Place) -> bool {
     let Ok(selected) = select(ctx, prepared, place, true) else { return false };
     selected.preempted.iter().for_each(|victim| ctx.unstop(victim));
@@ -316,7 +316,7 @@ fn record(
     }
 }
 
-/// Counts an allocation as queued, with everything that may allow its placement.
+/// Counts an allocation as queued, and adds all changes that may allow its placement.
 fn queue(prepared: &Prepared<'_>, waits: BTreeSet<WaitsFor>, outcome: &mut Outcome) {
     *outcome.queued.entry(prepared.group.name.clone()).or_default() += 1;
     outcome.blocked = true;

@@ -1,8 +1,8 @@
-//! Node properties by which a group's allocations are counted: `spread` blocks and `distinct_property`
+//! The node properties by which a group's allocations are counted: `spread` blocks and `distinct_property`
 //! (docs/reference/jobspec.md, section 4.4).
 //!
-//! Nodes with the same values of all properties form a bucket. The counts are the same for all nodes of a bucket, so a
-//! placement changes the figures of buckets, not of nodes.
+//! Nodes with the same values of all properties form a bucket. The counts are the same for all nodes of a bucket, so
+//! a placement changes the figures of buckets, not of nodes.
 
 use crate::context::{Context, Touch};
 use crate::feasible::NodeTargets;
@@ -14,25 +14,25 @@ use caravan_types::node::Node;
 use std::collections::HashMap;
 
 enum Kind {
-    /// Spread evenly over all values.
+    /// The allocations are spread evenly over all values.
     Even,
-    /// Wanted counts: one for each named value, and one for every other value.
+    /// The property has desired counts: one for each named value, and one for every other value.
     Targets { desired: HashMap<String, f64>, others: Option<f64> },
-    /// At most this many allocations of one value.
+    /// One value may have at most this number of allocations.
     Distinct { limit: u32 },
 }
 
 struct Axis {
     attribute: String,
-    /// Position of the only group whose allocations count; `None` if all of the job's count.
+    /// The position of the only group whose allocations count; `None` if all allocations of the job count.
     group: Option<usize>,
     kind: Kind,
-    /// Its part of the weight of all spreads.
+    /// The share of this property in the weight of all spreads.
     share: f64,
     values: Vec<String>,
     known: HashMap<String, usize>,
     counts: Vec<u32>,
-    /// Whether some candidate has the value.
+    /// Whether some candidate has the value, for each value.
     offered: Vec<bool>,
 }
 
@@ -78,15 +78,15 @@ impl Axis {
 /// The values of a node, one for each property; `None` if the node lacks the property.
 pub(crate) type Values = Vec<Option<usize>>;
 
-/// All properties that count for a group.
+/// All properties by which a group's allocations are counted.
 pub(crate) struct Axes {
     axes: Vec<Axis>,
-    /// Whether any of them is a `spread` block.
+    /// Whether any of the properties is a `spread` block.
     spreads: bool,
 }
 
 impl Axes {
-    /// Reads the properties and counts the existing allocations.
+    /// Reads the properties of a group and counts the existing allocations.
     pub fn of<V: View>(ctx: &Context<'_, V>, job: &Job, position: usize, group: &TaskGroup) -> Self {
         let spreads: Vec<&Spread> = group.spreads.iter().chain(&job.spreads).collect();
         let total: i64 = spreads.iter().map(|spread| spread.weight.max(0)).sum();
@@ -142,14 +142,15 @@ impl Axes {
         self.axes.iter().map(Axis::range).collect()
     }
 
-    /// Returns how much a placement on nodes with these values spreads the group; `None` without `spread` blocks.
+    /// Returns the degree to which a placement on nodes with these values spreads the group; `None` without `spread`
+    /// blocks.
     pub fn spread(&self, values: &Values, ranges: &[(u32, u32)]) -> Option<f64> {
         let scores = self.axes.iter().zip(values).zip(ranges);
         self.spreads
             .then(|| scores.map(|((axis, value), range)| axis.share * axis.score(*value, *range)).sum())
     }
 
-    /// Returns why no node with these values may be used any more, if that is the case.
+    /// Returns the reason that no node with these values may be used any more, if there is one.
     pub fn refusal(&self, values: &Values) -> Option<String> {
         self.axes.iter().zip(values).find_map(|(axis, value)| {
             let Kind::Distinct { limit } = axis.kind else { return None };
@@ -199,8 +200,8 @@ fn distinct(job: &Job, position: usize, group: &TaskGroup) -> Vec<Axis> {
         .collect()
 }
 
-/// Returns whether the job's (true) or else the group's (false) allocations must be on different nodes; `None` if
-/// neither.
+/// Returns whose allocations must be on different nodes: those of the job (`true`), those of the group (`false`), or
+/// neither (`None`).
 pub(crate) fn distinct_hosts(job: &Job, group: &TaskGroup) -> Option<bool> {
     let asks = |c: &&caravan_types::job::Constraint| {
         matches!(Operator::parse(&c.operand), Ok(Operator::DistinctHosts)) && c.r_target != "false"

@@ -1,4 +1,4 @@
-//! System and sysbatch jobs: one allocation (sysbatch: as many as the group's count) on every node.
+//! System and sysbatch jobs: one allocation on every node, and for sysbatch as many as the group's count.
 
 use crate::diff::Update;
 use crate::disconnect::{self, Clock};
@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 type Slot<'a> = (&'a str, &'a NodeId, u32);
 
-/// Returns the changes that a system job needs. `nodes` are the nodes on which it may run now; `id` is for a new
-/// deployment.
+/// Returns the changes that a system job needs. `nodes` are the nodes on which the job may run now, and `id` is for a
+/// new deployment.
 ///
 /// The counts of placements stay zero, because only placing shows whether a node counts at all. [`settle`] therefore
 /// sets the deployment's desired total.
@@ -91,8 +91,8 @@ pub(crate) fn changes<V: View>(
     changes
 }
 
-/// Sets the deployment's desired total: its existing allocations plus `news`, the allocations that this pass placed and
-/// that replace no other one.
+/// Sets the deployment's desired total: its existing allocations plus `news`, the allocations that this pass placed
+/// without replacing another one.
 pub(crate) fn settle<'a>(job: &Job, news: impl Iterator<Item = &'a Allocation>, changes: &mut Changes) {
     let fresh = changes.rollout.is_fresh();
     let mut placed: BTreeMap<&str, u32> = BTreeMap::new();
@@ -127,7 +127,7 @@ struct Survey {
     /// The number of allocations of the deployment that are not yet healthy.
     unsettled: u32,
     unhealthy: bool,
-    /// When the newest allocation of the deployment was placed.
+    /// The time at which the newest allocation of the deployment was placed.
     newest: UnixNanos,
 }
 
@@ -160,7 +160,7 @@ impl GroupPass<'_> {
                 None => survey.unsettled += 1,
             }
         }
-        // A user stopped this allocation: the node gets a new one.
+        // A user stopped this allocation, so the node gets a new one.
         if alloc.desired_transition.migrate == Some(true) {
             changes.of(&self.group.name).stop += 1;
             changes.stop(alloc, reconcile::MIGRATING);
@@ -216,7 +216,8 @@ impl GroupPass<'_> {
         failed.max_by_key(|alloc| alloc.create_index)
     }
 
-    /// Returns on how many nodes canaries run: a percentage of all nodes (`canary` of system jobs).
+    /// Returns the number of nodes on which canaries run, which is a percentage of all nodes (`canary` of system
+    /// jobs).
     fn canaries(&self, update: &UpdateStrategy) -> u32 {
         let survey = &self.survey;
         let all = survey.destructive.len() + survey.in_place.len() + survey.missing.len();
@@ -276,7 +277,7 @@ impl GroupPass<'_> {
         }
     }
 
-    /// Returns how many updates may start now: 0 during the pause between batches (`stagger`).
+    /// Returns the number of updates that may start now; 0 during the pause between batches (`stagger`).
     fn paced(&self, update: &UpdateStrategy, room: u32, changes: &mut Changes) -> u32 {
         let next = self.survey.newest.plus(update.stagger);
         if self.survey.newest.is_zero() || self.survey.destructive.is_empty() || room == 0 || next <= self.now
@@ -288,7 +289,7 @@ impl GroupPass<'_> {
     }
 }
 
-/// Handles allocations on nodes where the job may not be placed now, and surplus ones.
+/// Handles surplus allocations, and allocations on nodes where the job may not be placed now.
 fn elsewhere<V: View>(view: &V, job: &Job, alloc: &Arc<Allocation>, clock: Clock<'_>, changes: &mut Changes) {
     let group = alloc.task_group.clone();
     let node = view.node(&alloc.node_id).map(AsRef::as_ref);
@@ -305,7 +306,7 @@ fn elsewhere<V: View>(view: &V, job: &Job, alloc: &Arc<Allocation>, clock: Clock
             changes.stop(alloc, TAINTED);
         }
         Ground::Silent => disconnect::mark(alloc, clock, changes),
-        // The node accepts no new allocations; running ones continue.
+        // The node accepts no new allocations, and running allocations continue.
         Ground::Firm | Ground::Lost => changes.of(&group).ignore += 1,
     }
 }

@@ -11,14 +11,14 @@ use caravan_types::{AllocId, EvalId, UnixNanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Failed allocations that are due within this span are rescheduled by one evaluation.
+/// The span within which one evaluation reschedules all failed allocations that are due.
 const TOGETHER: caravan_types::Nanos = caravan_types::Nanos(5_000_000_000);
 
-/// Two times that differ by less than this are the same time, so one evaluation serves both. The remaining wait, added
-/// to a wall clock, differs a little from evaluation to evaluation.
+/// The difference below which two times are the same time, so that one evaluation serves both. The remaining wait,
+/// added to a wall clock, differs a little from evaluation to evaluation.
 const ABOUT: caravan_types::Nanos = caravan_types::Nanos(1_000_000_000);
 
-/// Follow-up evaluations with a time before which they do not run.
+/// The follow-up evaluations with a time before which they do not run.
 pub(crate) struct Timed {
     pub evals: Vec<Evaluation>,
     /// The evaluation of each end time, for allocations that are unknown until then.
@@ -95,7 +95,7 @@ impl Timed {
             if known.is_some_and(|e| e.status == EvalStatus::Pending) {
                 continue;
             }
-            // One evaluation serves all allocations that are due within moments.
+            // One evaluation serves all allocations that are due within a short span.
             let id = match &batch {
                 Some((until, id)) if at.since(*until) <= TOGETHER => id.clone(),
                 _ => look(*at, Trigger::AllocReschedule, "created for delayed rescheduling"),

@@ -1,11 +1,11 @@
-//! Earlier versions of a job that still matter to a plan.
+//! The earlier versions of a job that a plan still needs.
 
 use crate::reconcile::Place;
 use caravan_types::job::{Job, TaskGroup};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Earlier versions of the job that placements run, by version number.
+/// The earlier versions of the job that placements run, by version number.
 pub(crate) struct Versions(BTreeMap<u64, Arc<Job>>);
 
 impl Versions {

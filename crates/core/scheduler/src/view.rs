@@ -13,7 +13,7 @@ use caravan_types::volume::{Claim, Volume};
 use caravan_types::{AllocId, HostVolumeId, JobKey, NodeId, PluginId, VolumeKey};
 use std::sync::Arc;
 
-/// A consistent snapshot of the cluster. Every method must answer from the same moment.
+/// A consistent snapshot of the cluster. All methods must read the same moment.
 pub trait View {
     /// Returns the index of the snapshot.
     fn index(&self) -> u64;
@@ -23,9 +23,9 @@ pub trait View {
     fn nodes(&self) -> impl Iterator<Item = &Arc<Node>>;
     /// Returns a node by its id.
     fn node(&self, id: &NodeId) -> Option<&Arc<Node>>;
-    /// Returns the allocations of a job, terminal ones included.
+    /// Returns the allocations of a job, including terminal allocations.
     fn allocs_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Allocation>>;
-    /// Returns the allocations of a node, terminal ones included.
+    /// Returns the allocations of a node, including terminal allocations.
     fn allocs_by_node(&self, id: &NodeId) -> impl Iterator<Item = &Arc<Allocation>>;
     /// Returns an allocation by its id.
     fn alloc(&self, id: &AllocId) -> Option<&Arc<Allocation>>;
@@ -50,18 +50,18 @@ pub trait View {
     fn evals_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Evaluation>>;
     /// Returns the deployments of a job.
     fn deployments_by_job(&self, key: &JobKey) -> impl Iterator<Item = &Arc<Deployment>>;
-    /// Returns what all allocations of a node that are not client-terminal use, if the view keeps that sum; otherwise
-    /// the caller adds it up.
+    /// Returns the sum of resources in use by all allocations of a node that are not client-terminal. Returns `None`
+    /// if the view does not keep that sum, so that the caller computes it.
     fn used_of_node(&self, id: &NodeId) -> Option<Used> {
         let _ = id;
         None
     }
-    /// Returns the same sums for all nodes in use, in the order of their ids.
+    /// Returns the sums of [`View::used_of_node`] for all nodes in use, in the order of their ids.
     fn used_of_nodes(&self) -> Option<Box<dyn Iterator<Item = (&NodeId, Used)> + '_>> {
         None
     }
-    /// Returns a number that changes whenever any node changes, if the view has one. Results about nodes may be cached
-    /// under it.
+    /// Returns a number that changes whenever any node changes, if the view has one. Results about nodes may be
+    /// cached under it.
     fn nodes_index(&self) -> Option<u64> {
         None
     }

@@ -1,5 +1,5 @@
-//! Predicts what would move if something happened to nodes: changes a copy of the state and schedules all affected jobs
-//! again.
+//! The prediction of the allocations that would move after assumed events of nodes. It changes a copy of the state
+//! and schedules all affected jobs again.
 
 use crate::explain::explain_decision;
 use crate::overlay::Overlay;
@@ -36,7 +36,7 @@ pub enum Happening {
 pub struct Imagined {
     /// The node's id, a prefix of its id, or its name.
     pub node: String,
-    /// The event that is assumed for it.
+    /// The assumed event of the node.
     pub happening: Happening,
 }
 
@@ -65,18 +65,18 @@ impl std::str::FromStr for Imagined {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Move {
-    /// Namespace of the job.
+    /// The namespace of the job.
     pub namespace: Namespace,
-    /// Id of the job.
+    /// The id of the job.
     #[serde(rename = "JobID")]
     pub job_id: JobId,
-    /// Name of the allocation: `job.group[index]`.
+    /// The name of the allocation: `job.group[index]`.
     pub name: String,
-    /// Name of the node that it would leave.
+    /// The name of the node that the allocation would leave.
     pub from: String,
-    /// Name of the node where it would run; empty if it would wait.
+    /// The name of the node where the allocation would run; empty if it would wait.
     pub to: String,
-    /// Ids of the volumes that would move with it.
+    /// The ids of the volumes that would move with the allocation.
     pub volumes: Vec<String>,
 }
 
@@ -92,28 +92,29 @@ impl fmt::Display for Move {
     }
 }
 
-/// Everything that would follow from the assumed events.
+/// All consequences of the assumed events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Consequences {
     /// The allocations that would move, in the order in which they would be scheduled.
     pub moves: Vec<Move>,
-    /// Other placements, such as of jobs that wait now: name of the allocation and of the node.
+    /// The other placements, such as of jobs that wait now: name of the allocation and of the node.
     pub placed: Vec<(String, String)>,
-    /// Sentences that state why allocations would wait.
+    /// The sentences that state why allocations would wait.
     pub reasons: Vec<String>,
-    /// The number of lines left out above, because they are about jobs that the reader may not read.
+    /// The number of moves, placements and reasons that are omitted because the reader may not read their jobs.
     pub hidden: usize,
-    /// The number of jobs that were not scheduled, because they exceed the limit for one question.
+    /// The number of jobs that were not scheduled, because they exceed the limit for one request.
     pub skipped: usize,
 }
 
-/// The limits of one question.
+/// The limits of one request.
 #[derive(Clone, Copy)]
 pub struct Bounds<'b> {
     /// Returns whether the reader may read the jobs of a namespace.
     pub reads: &'b dyn Fn(&Namespace) -> bool,
-    /// The most jobs to schedule. Jobs with allocations on the nodes come first, then jobs of high priority.
+    /// The maximum number of jobs to schedule. Jobs with allocations on the nodes come first, then jobs of high
+    /// priority.
     pub jobs: usize,
 }
 
@@ -124,11 +125,11 @@ impl fmt::Debug for Bounds<'_> {
 }
 
 impl Bounds<'_> {
-    /// No limits.
+    /// The bounds without limits.
     pub const NONE: Bounds<'static> = Bounds { reads: &|_| true, jobs: usize::MAX };
 }
 
-/// Returns the node that a text names: its id, a prefix of its id, or its name, if exactly one node matches.
+/// Returns the only node that a text identifies by its id, a prefix of its id, or its name.
 fn find(root: &Root, text: &str) -> Result<NodeId, String> {
     let mut fitting = root.nodes().filter(|n| n.id.as_str().starts_with(text) || n.name == text);
     match (fitting.next(), fitting.next()) {
@@ -140,7 +141,7 @@ fn find(root: &Root, text: &str) -> Result<NodeId, String> {
 
 struct Imagination {
     root: Root,
-    /// Claims of the placements so far.
+    /// The claims of the placements so far.
     granted: Vec<Arc<Claim>>,
     params: Params,
 }
@@ -216,11 +217,11 @@ fn volumes(alloc: &Allocation) -> Vec<String> {
     group.into_iter().flat_map(|g| g.volumes.values()).map(|v| v.source_for(&alloc.name)).collect()
 }
 
-/// Returns what would follow if all these events happened to nodes, once volumes are released from the nodes. Jobs in
+/// Returns the consequences if all these events happened to nodes, once volumes are released from the nodes. Jobs in
 /// `also` are scheduled even if the events do not affect them.
 ///
 /// # Errors
-/// Returns a sentence if a node is not known.
+/// Returns a sentence if a node is unknown.
 pub fn what_if(
     root: &Root,
     imagined: &[Imagined],
@@ -242,7 +243,7 @@ pub fn what_if(
         imagination.happen(&node, *happening);
     }
     let concerned = jobs.clone();
-    // Jobs that wait now may find room, or lose it.
+    // Jobs that wait now may get room, or lose it.
     let waiting = root.evals().filter(|eval| eval.status == EvalStatus::Blocked);
     jobs.extend(waiting.map(|eval| eval.job_key()));
     jobs.extend(root.jobs().filter(|j| j.kind.is_system() && !j.is_stopped()).map(|job| job.key()));
@@ -256,7 +257,7 @@ pub fn what_if(
 
     let released: BTreeSet<AllocId> = leaving.keys().cloned().collect();
     for job in order {
-        // Jobs that the reader may not read take part as well: they decide where there is room.
+        // Jobs that the reader may not read are scheduled as well, because they determine which nodes have room.
         let reads = (bounds.reads)(&job.namespace);
         let decision = imagination.schedule(&job, &released);
         let new: Vec<&Allocation> = decision.plan.placements.values().flatten().collect();
@@ -269,7 +270,7 @@ pub fn what_if(
                     && (n.previous_allocation == alloc.id || (!system && n.name == alloc.name))
             });
             used.extend(successor.map(|found| &found.id));
-            // A system job runs on other nodes anyway: its allocation here only stops.
+            // A system job runs on other nodes anyway, so its allocation on this node only stops.
             if system && successor.is_none() {
                 continue;
             }

@@ -81,13 +81,13 @@ impl Number {
 /// One side of a condition.
 #[derive(Debug)]
 enum Side<'a> {
-    /// A number of an attribute.
+    /// A number of the device's attribute.
     Number(Number),
-    /// A flag of an attribute.
+    /// A flag of the device's attribute.
     Flag(bool),
-    /// A text of the device.
+    /// A text of the device, such as its vendor.
     Text(Cow<'a, str>),
-    /// A text of the job file, which is read as what the other side is.
+    /// A text of the job file, which is parsed as the type of the other side.
     Literal(&'a str),
 }
 

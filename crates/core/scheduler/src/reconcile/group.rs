@@ -1,4 +1,4 @@
-//! Reconciles one group of a service or batch job.
+//! The reconciliation of one group of a service or batch job.
 
 use super::reschedule::{self, Verdict};
 use super::{
@@ -32,15 +32,15 @@ struct Gap {
     why: Why,
 }
 
-/// Why an index has no running allocation.
+/// The reason that an index has no running allocation.
 enum Why {
-    /// No allocation ever ran, or the last one has a successor or does not matter.
+    /// No allocation ever ran, or the last allocation has a successor or does not matter.
     New,
-    /// The allocation had to leave, or its node is down.
+    /// The allocation had to stop, or its node is down.
     Left(Arc<Allocation>),
     /// The allocation failed and is due for rescheduling.
     Failed(Arc<Allocation>),
-    /// The allocation is unknown, and a replacement runs meanwhile.
+    /// The allocation is unknown, and a replacement runs in the meantime.
     Silent(Arc<Allocation>),
 }
 
@@ -69,9 +69,9 @@ struct Survey {
 /// The state of a group's canaries.
 #[derive(Default)]
 struct Canaries {
-    /// Indexes of the canaries that stay or wait.
+    /// The indexes of the canaries that are kept or wait.
     taken: BTreeSet<u32>,
-    /// Failed or lost canaries to place again.
+    /// The failed or lost canaries that are placed again.
     again: Vec<Option<Arc<Allocation>>>,
 }
 
@@ -184,8 +184,8 @@ impl<V: View> Pass<'_, V> {
         Place { previous: Previous::Left(previous), version: earlier, deployment, ..place }
     }
 
-    /// Returns whether the newest version may not be placed freely: its deployment has unpromoted canaries, is paused
-    /// or failed.
+    /// Returns whether the newest version may not be placed freely, because its deployment has unpromoted canaries,
+    /// is paused or failed.
     fn is_held(&self, group: &TaskGroup) -> bool {
         let rollout = &self.changes.rollout;
         let tries = rollout.group(&group.name).is_some_and(|state| state.is_canarying());
@@ -257,7 +257,7 @@ impl<V: View> Pass<'_, V> {
         found
     }
 
-    /// Places canaries beside the allocations that they will replace.
+    /// Places canaries next to the allocations that they will replace.
     fn place_canaries(
         &mut self,
         at: usize,
@@ -305,7 +305,8 @@ impl<V: View> Pass<'_, V> {
         let mut survey = Survey::default();
         let mut slots: BTreeMap<u32, Vec<Arc<Allocation>>> = BTreeMap::new();
         for alloc in live {
-            // A name without an index cannot be distinguished from others: it counts as beyond the last index.
+            // A name without an index cannot be distinguished from other names, so it counts as beyond the last
+            // index.
             slots.entry(alloc.index().unwrap_or(u32::MAX)).or_default().push(alloc);
         }
         let mut ended: BTreeMap<u32, Vec<Arc<Allocation>>> = BTreeMap::new();
@@ -338,7 +339,7 @@ impl<V: View> Pass<'_, V> {
             here.into_iter().partition(|alloc| self.ground(alloc) == Ground::Silent);
         silent.iter().for_each(|alloc| disconnect::mark(alloc, self.clock, self.changes));
         let mut here = disconnect::reconcile(self.job, here, self.changes);
-        // The allocation that needs the least change stays; duplicates of a name are stopped.
+        // The allocation that needs the least change is kept, and duplicates of a name are stopped.
         here.sort_by_key(|a| (!is_current(a, self.job), Reverse(a.create_index)));
         let mut here = here.into_iter();
         match here.next() {
@@ -360,7 +361,7 @@ impl<V: View> Pass<'_, V> {
                 None => survey.unsettled += 1,
             }
         }
-        // Lost allocations and those of disconnected nodes are not handled here.
+        // Lost allocations and allocations of disconnected nodes are not handled here.
         if alloc.desired_transition.migrate == Some(true) {
             survey.leaving.push((index, alloc));
             return;
@@ -373,7 +374,7 @@ impl<V: View> Pass<'_, V> {
         }
     }
 
-    /// Handles an index without a running allocation: finds the reason, and whether to place one.
+    /// Handles an index without a running allocation: finds the reason, and decides whether to place an allocation.
     fn vacant(
         &mut self,
         group: &TaskGroup,
@@ -397,7 +398,8 @@ impl<V: View> Pass<'_, V> {
         }
         let failed = open().filter(|alloc| {
             let older = !is_current(alloc, self.job);
-            // A failure of an older version does not matter: the newest one is placed at once, unless it is held.
+            // A failure of an older version does not matter: the newest version is placed immediately, unless it is
+            // held.
             (!older || self.is_held(group))
                 && !alloc.server_terminal()
                 && alloc.client_status == ClientStatus::Failed
@@ -455,8 +457,9 @@ impl<V: View> Pass<'_, V> {
         self.changes.places.push(place);
     }
 
-    /// Returns whether a held deployment prevents the replacement of an allocation. That is so for one that was stopped
-    /// for the new version while the deployment is active, and for one that failed within the deployment.
+    /// Returns whether a held deployment prevents the replacement of an allocation. That applies to an allocation
+    /// that was stopped for the new version while the deployment is active. It also applies to an allocation that
+    /// failed within the deployment.
     fn may_not_return(&self, previous: &Allocation) -> bool {
         let rollout = &self.changes.rollout;
         let made_way = previous.desired_description == UPDATING && !rollout.is_failed();

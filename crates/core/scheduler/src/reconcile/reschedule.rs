@@ -1,4 +1,4 @@
-//! Rescheduling of failed allocations: the `reschedule` block (docs/reference/jobspec.md, sections 4.4 and 5).
+//! The rescheduling of failed allocations: the `reschedule` block (docs/reference/jobspec.md, sections 4.4 and 5).
 
 use caravan_types::alloc::{Allocation, ClientStatus, LEASE_EXPIRED, RescheduleEvent, RescheduleTracker};
 use caravan_types::job::{JobType, ReschedulePolicy};
@@ -6,24 +6,24 @@ use caravan_types::{Nanos, NodeId, UnixNanos};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-/// The number of past attempts that are recorded for a group without a limit, beside the newest.
+/// The number of past attempts that are recorded for a group without a limit, in addition to the newest.
 const REMEMBERED: usize = 5;
 
-/// A reschedule that is due within this span happens now: an evaluation for it would run too late.
+/// The span within which a due reschedule happens immediately, because an evaluation for it would run too late.
 const SOON: Nanos = Nanos(1_000_000_000);
 
-/// What happens to a failed allocation.
+/// The decision about a failed allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is replaced now.
+    /// The allocation is replaced now.
     Now,
-    /// It is replaced at this time.
+    /// The allocation is replaced at this time.
     Later(UnixNanos),
-    /// It is never replaced.
+    /// The allocation is never replaced.
     Never,
 }
 
-/// Returns when the allocation failed: when the last of its tasks ended.
+/// Returns the time at which the allocation failed, which is the end of the last of its tasks.
 fn failed_at(alloc: &Allocation) -> UnixNanos {
     let ends = alloc.task_states.values().map(|task| task.finished_at.0);
     UnixNanos(ends.max().filter(|at| *at > 0).unwrap_or(alloc.modify_time.0))
@@ -33,8 +33,8 @@ fn events(alloc: &Allocation) -> &[RescheduleEvent] {
     alloc.reschedule_tracker.as_ref().map_or(&[], |tracker| &tracker.events)
 }
 
-/// The pauses before a failed system allocation is placed on its node again. Job files have no block for them, because a
-/// system job belongs on the node whatever happened there. Without pauses, a task that cannot start would be placed
+/// The pauses before a failed system allocation is placed on its node again. Job files have no block for them,
+/// because a system job belongs on the node in any case. Without pauses, a task that cannot start would be placed
 /// many times a second.
 static SYSTEM: LazyLock<ReschedulePolicy> = LazyLock::new(|| ReschedulePolicy {
     delay: Nanos::from_secs(1),
@@ -52,13 +52,13 @@ fn policy(alloc: &Allocation) -> Option<&ReschedulePolicy> {
     alloc.group()?.reschedule_policy.as_ref().filter(|policy| policy.is_enabled())
 }
 
-/// Returns the pauses before the next attempt: those of the group, or those of all system jobs.
+/// Returns the pauses before the next attempt: the group's pauses, or the pauses of all system jobs.
 fn pauses(alloc: &Allocation) -> Option<&ReschedulePolicy> {
     if is_system(alloc) { Some(&SYSTEM) } else { policy(alloc) }
 }
 
-/// Returns the attempts that lengthen the next pause. A system allocation that ran for longer than the longest pause was
-/// healthy, and its pauses start again.
+/// Returns the attempts that lengthen the next pause. A system allocation that ran for longer than the longest pause
+/// was healthy, and its pauses start again.
 fn attempts(alloc: &Allocation) -> &[RescheduleEvent] {
     let (known, failed) = (events(alloc), failed_at(alloc));
     let is_over = |last: &RescheduleEvent| failed.since(last.reschedule_time) > SYSTEM.max_delay;
@@ -70,7 +70,7 @@ fn delay(policy: &ReschedulePolicy, events: &[RescheduleEvent], failed: UnixNano
     let last = events.last();
     let desired = match (policy.delay_function.as_str(), events) {
         ("exponential", [.., last]) => Nanos(last.delay.0.saturating_mul(2)),
-        // The sequence has restarted after the maximum delay: it continues as a new sequence.
+        // The sequence has restarted after the maximum delay, so it continues as a new sequence.
         ("fibonacci", [.., before, last])
             if before.delay == policy.max_delay && last.delay == policy.delay =>
         {
@@ -82,12 +82,12 @@ fn delay(policy: &ReschedulePolicy, events: &[RescheduleEvent], failed: UnixNano
     if policy.max_delay <= Nanos::ZERO || desired <= policy.max_delay {
         return desired;
     }
-    // An allocation that ran longer than the maximum delay was healthy: the delays start again.
+    // An allocation that ran longer than the maximum delay was healthy, so the delays start again.
     let well = last.is_some_and(|last| failed.since(last.reschedule_time) > policy.max_delay);
     if well && policy.delay_function != "constant" { policy.delay } else { policy.max_delay }
 }
 
-/// Returns what happens to a failed allocation by a policy alone.
+/// Returns the decision about a failed allocation by a policy alone.
 fn by_policy(alloc: &Allocation, policy: Option<&ReschedulePolicy>, now: UnixNanos) -> Verdict {
     let Some(policy) = policy else { return Verdict::Never };
     let failed = failed_at(alloc);
@@ -100,7 +100,8 @@ fn by_policy(alloc: &Allocation, policy: Option<&ReschedulePolicy>, now: UnixNan
             return Verdict::Never;
         }
     }
-    // The times of rows are those of other clocks. One that is an hour ahead must not delay the replacement by an hour.
+    // The times in rows come from other clocks. A clock that is an hour ahead must not delay the replacement by an
+    // hour.
     let at = failed.min(now).plus(wait);
     if at <= now.plus(SOON) { Verdict::Now } else { Verdict::Later(at) }
 }
@@ -110,14 +111,14 @@ pub fn can_reschedule(alloc: &Allocation) -> bool {
     by_policy(alloc, policy(alloc), failed_at(alloc)) != Verdict::Never
 }
 
-/// Returns what happens to a failed allocation. `held`: its active deployment has not allowed it yet, or has failed.
-/// `due`: the current evaluation was created for the reschedule.
+/// Returns the decision about a failed allocation. With `held`, its active deployment has not allowed the reschedule
+/// yet, or has failed. With `due`, the current evaluation was created for the reschedule.
 pub(crate) fn verdict(alloc: &Allocation, now: UnixNanos, held: bool, due: bool) -> Verdict {
     debug_assert_eq!(alloc.client_status, ClientStatus::Failed, "only failed allocations are placed anew");
     if alloc.desired_transition.force_reschedule == Some(true) {
         return Verdict::Now;
     }
-    // The node stopped it because the lease expired; that is not the allocation's failure.
+    // The node stopped the allocation because the lease expired, which is not the allocation's failure.
     if alloc.client_description == LEASE_EXPIRED {
         return Verdict::Now;
     }

@@ -19,7 +19,7 @@ pub(crate) struct Rollout {
     changed: bool,
     /// Whether the version was rolled out successfully before.
     done: bool,
-    /// Deployments that end with the plan.
+    /// The deployments that end with the plan.
     pub ended: Vec<Verdict>,
 }
 
@@ -34,7 +34,8 @@ fn cancelled(row: &Deployment, why: &str) -> Verdict {
 }
 
 impl Rollout {
-    /// Finds the deployment of the newest version and ends those of other versions. `id` is for a new deployment.
+    /// Returns the deployment of the newest version, and ends the deployments of other versions. `id` is for a new
+    /// deployment.
     pub fn of<V: View>(view: &V, job: &Job, eval: &Evaluation, id: DeploymentId) -> Self {
         let mut rollout = Self::default();
         let mut newest: Option<&Deployment> = None;
@@ -76,7 +77,7 @@ impl Rollout {
         self.deployment.as_ref().filter(|_| !self.fresh)
     }
 
-    /// Returns whether the deployment failed; then no more allocations of this version are placed for it.
+    /// Returns whether the deployment failed. In this case, no more allocations of this version are placed for it.
     pub fn is_failed(&self) -> bool {
         self.existing().is_some_and(|row| row.status == DeploymentStatus::Failed)
     }
@@ -92,7 +93,7 @@ impl Rollout {
         self.done
     }
 
-    /// Returns the state of a group, also if this pass added it.
+    /// Returns the state of a group, even if this pass added the group.
     pub fn group(&self, name: &str) -> Option<&DeploymentState> {
         self.deployment.as_ref()?.task_groups.get(name)
     }
@@ -109,7 +110,7 @@ impl Rollout {
     }
 
     /// Returns whether the deployment prevents the rescheduling of a failed allocation. An active deployment prevents
-    /// it until it allows it; a failed one always does.
+    /// it until the allocation is marked for rescheduling. A failed deployment always prevents it.
     pub fn holds_back(&self, alloc: &Allocation) -> bool {
         self.holds(alloc) && (self.is_failed() || alloc.desired_transition.reschedule != Some(true))
     }

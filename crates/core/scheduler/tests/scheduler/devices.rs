@@ -1,4 +1,4 @@
-//! Instances of devices are assigned once, whatever happens to nodes and servers meanwhile.
+//! Instances of devices are assigned once, during all events of nodes and servers.
 
 use crate::world::{World, job, node};
 use caravan_types::alloc::Allocation;
@@ -14,7 +14,7 @@ const JOBS: [&str; 4] = ["a", "b", "c", "d"];
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A job is submitted: its number of allocations, devices of each, and whether these must be of the large model.
+    /// A job is submitted: its number of allocations, devices of each, and whether these must have the large model.
     Submit(usize, u32, u64, bool),
     /// An instance changes its health.
     Flip(usize, usize, usize),
@@ -144,7 +144,7 @@ proptest! {
     }
 }
 
-/// Nodes of one class have the same kinds of devices, but not the same numbers of them.
+/// Nodes of one class have the same kinds of devices, but not the same number of instances.
 #[test]
 fn a_node_with_more_instances_is_found_behind_one_with_fewer() {
     let mut world = World::default();

@@ -1,4 +1,4 @@
-//! Nodes out of contact: which allocations are lost or unknown, and which stay when a node comes back.
+//! Nodes out of contact: which allocations are lost or unknown, and which are kept when a node returns.
 
 use crate::world::{NOW, World, job, placed, stopped};
 use caravan_scheduler::{Params, Passed, absent_since, schedule};
@@ -78,7 +78,7 @@ fn without_replacement_the_place_is_kept() {
         cut_off(DisconnectStrategy { replace: Some(false), ..keeping() }, NodeStatus::Disconnected);
     run_at(&mut world, NOW);
     assert_eq!(world.allocs.len(), 1);
-    // The node is back and has not yet reported its allocations.
+    // The node has returned and has not yet reported its allocations.
     world.change_node(alloc.node_id.clone().as_str(), |node| node.status = NodeStatus::Ready);
     assert!(run_at(&mut world, NOW).plan.is_empty());
     let end = run_at(&mut world, NOW.plus(MINUTE));
@@ -97,7 +97,7 @@ fn what_may_not_come_back_is_lost_at_once() {
         assert_eq!(placed(&decision).len(), 1);
     }
     let (mut world, alloc) = cut_off(keeping(), NodeStatus::Disconnected);
-    // The allocation does not run yet: nothing would come back.
+    // The allocation does not run yet, so nothing would return.
     world.change_alloc(&alloc.id, |alloc| alloc.client_status = ClientStatus::Pending);
     run_at(&mut world, NOW);
     assert_eq!(world.allocs[&alloc.id].client_status, ClientStatus::Lost);
@@ -115,7 +115,7 @@ fn runs_since(world: &mut World, id: &AllocId, since: i64, score: f64) {
     });
 }
 
-/// Returns whether the original stays when its node comes back; `original` and `other` are start time and score.
+/// Returns whether the original is kept when its node returns. `original` and `other` are start time and score.
 fn original_stays(strategy: &str, original: (i64, f64), other: (i64, f64)) -> bool {
     let block = DisconnectStrategy { reconcile: strategy.into(), ..keeping() };
     let (mut world, alloc) = cut_off(block, NodeStatus::Disconnected);
@@ -199,7 +199,7 @@ fn no_other_comes_before_the_node_has_certainly_stopped_the_first() {
     assert_eq!(placed(&run_at(&mut world, NOW.plus(MINUTE))).len(), 1);
 }
 
-/// Evaluates the job after the server measured this absence of the allocation, whatever the wall clock shows.
+/// Evaluates the job after the server measured this absence of the allocation, for any wall clock.
 fn run_after(world: &mut World, wall: UnixNanos, alloc: &AllocId, waited: Nanos) -> Decision {
     let eval = world.eval("web", Trigger::NodeUpdate);
     let passed = Passed::Measured(BTreeMap::from([(alloc.clone(), waited)]));
@@ -243,7 +243,7 @@ fn a_wall_clock_that_steps_ends_no_wait_and_prolongs_none() {
 fn a_look_that_comes_too_early_is_followed_by_another_and_only_one() {
     let (mut world, alloc) = cut_off(keeping(), NodeStatus::Disconnected);
     let first = run_at(&mut world, NOW);
-    // The follow-up itself comes early: its server started the wait again.
+    // The follow-up itself comes early, because its server started the wait again.
     let eval = follow_up(&first, Trigger::MaxDisconnectTimeout).clone();
     let params = |wall| Params { passed: Passed::Measured(BTreeMap::new()), ..Params::new(wall, 2) };
     let wall = NOW.plus(Nanos::from_secs(40));

@@ -1,4 +1,4 @@
-//! The sentences that users read.
+//! The sentences about decisions that users read.
 
 use crate::world::{World, job, volume, with_volume};
 use caravan_scheduler::explain;

@@ -105,7 +105,7 @@ fn the_use_must_be_one_that_the_volume_was_made_for() {
     assert!(placed(&world.run("writer")).is_empty());
 }
 
-/// The other writer may be of this plan, of another job, or stopping.
+/// The other writer may belong to this plan or to another job, or may be stopping.
 #[test]
 fn an_only_writer_is_the_only_one() {
     let mut world = World::with_nodes(&["n1"]);
@@ -166,7 +166,7 @@ fn a_sticky_group_comes_back_to_its_volumes() {
     assert_eq!(first.alloc_id, world.alloc_named("web.g[0]").id);
     let home = world.alloc_named("web.g[0]").node_id.clone();
 
-    // Whatever the seed, the replacement runs on the same node with the same claim.
+    // For every seed, the replacement runs on the same node with the same claim.
     for seed in 0..8 {
         job.task_groups[0].tasks[0].env.insert("V".into(), seed.to_string());
         world.register(job.clone());

@@ -42,7 +42,7 @@ fn count_changes_stop_the_highest_and_fill_the_gaps() {
         stopped(&world, &decision),
         ["web.g[1]: alloc not needed due to job update", "web.g[2]: alloc not needed due to job update"]
     );
-    // The allocation that stays is updated in place.
+    // The allocation that is kept is updated in place.
     assert_eq!(placed(&decision), ["web.g[0] on n1"]);
     assert_eq!(world.alloc_named("web.g[0]").job.as_ref().unwrap().version, 1);
     world.register(job("web", JobType::Service, 2));
@@ -143,7 +143,7 @@ fn what_a_drain_sends_away_leaves_and_nothing_else_does() {
         n.drain_strategy = Some(DrainStrategy { deadline: Nanos(1), ..DrainStrategy::default() });
         n.scheduling_eligibility = Eligibility::Ineligible;
     });
-    // The drain decides which allocations leave, and when.
+    // The drain decides which allocations stop, and when.
     assert!(world.run("web").plan.is_empty());
     let old = world.alloc_named("web.g[0]").id.clone();
     world.change_alloc(&old, |a| a.desired_transition.migrate = Some(true));
@@ -211,7 +211,7 @@ fn system_jobs_run_once_on_every_node_that_suits_them() {
     assert!(world.blocked().is_empty());
     world.set_node(node("n4"));
     assert_eq!(placed(&world.run("sys")), ["sys.g[0] on n4"]);
-    // A failed allocation is replaced at the next evaluation; completed sysbatch work is not.
+    // A failed allocation is replaced at the next evaluation, and completed sysbatch work is not.
     world.client("sys.g[0]", ClientStatus::Failed);
     assert_eq!(placed(&world.run("sys")).len(), 1);
 
@@ -235,7 +235,7 @@ fn a_system_job_that_suits_no_node_says_why() {
     assert_eq!(decision.eval.queued_allocations["g"], 0);
 }
 
-/// A CSI node plugin is root on the node: under exec only where the node allows it.
+/// A CSI node plugin has root on the node, so under exec it runs only where the node allows it.
 #[test]
 fn a_privileged_plugin_goes_only_where_the_node_allows_it() {
     let mut world = World::with_nodes(&["n1", "n2"]);
@@ -317,7 +317,8 @@ fn a_task_that_adds_capabilities_goes_only_where_the_node_allows_them() {
     // An older client does not report capabilities, and its driver decides.
     allow(&mut world, "n1", None);
     assert_eq!(run(&mut world, "exec", json!(["sys_time"])).0, ["n1"]);
-    // The node allows no capability: `all` then asks for none, and a variable is known to the client only.
+    // The node allows no capability. In this case, `all` requests none, and only the client knows the value of a
+    // variable.
     for node in ["n1", "n2"] {
         allow(&mut world, node, Some(""));
     }
@@ -379,11 +380,11 @@ fn what_was_left_over_is_put_back_and_older_waits_are_cancelled() {
     assert_eq!(blocked.status_description, "created to place remaining allocations");
     assert!(blocked.class_eligibility[&world.nodes["n1"].computed_class]);
     assert_eq!(blocked.failed_tg_allocs["g"].coalesced_failures, left - 1);
-    // Unblocked in vain: the same evaluation is blocked again.
+    // The evaluation was unblocked without success, so the same evaluation is blocked again.
     let again = world.decide(&blocked, 2);
     assert_eq!((again.eval.id.clone(), again.eval.status), (blocked.id.clone(), EvalStatus::Blocked));
     assert!(again.follow_ups.is_empty());
-    // A new registration takes over.
+    // A new registration replaces the blocked evaluation.
     world.register(job("web", JobType::Service, 1));
     world.run("web");
     assert_eq!(world.evals[&blocked.id].status, EvalStatus::Canceled);

@@ -134,7 +134,7 @@ fn running(world: &World) -> impl Iterator<Item = &Allocation> {
     world.allocs.values().map(AsRef::as_ref).filter(|alloc| !alloc.terminal())
 }
 
-/// Checks that nothing is given twice and that the plan's placements break no condition of the job.
+/// Checks that no resource is assigned twice and that the plan's placements break no condition of the job.
 fn check(world: &World, decision: &Decision) {
     for node in world.nodes.values() {
         let here: Vec<&Allocation> = running(world).filter(|alloc| alloc.node_id == node.id).collect();
@@ -167,8 +167,8 @@ fn check(world: &World, decision: &Decision) {
     }
 }
 
-/// Checks that victims are at least ten less important, are evicted for an allocation of this plan, and were all
-/// needed.
+/// Checks that the priority of victims is at least ten lower and that they are evicted for an allocation of this
+/// plan. Also checks that all were needed.
 fn check_preemption(before: &World, decision: &Decision) {
     let mut victims: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for stop in decision.plan.stops.values().flatten().filter(|stop| !stop.preempted_by.is_empty()) {
@@ -190,7 +190,7 @@ fn check_preemption(before: &World, decision: &Decision) {
     }
 }
 
-/// Checks that no victim could have stayed beside all placements of the plan on its node.
+/// Checks that no victim could have stayed next to all placements of the plan on its node.
 fn check_need(before: &World, decision: &Decision, winner: &Allocation, victims: &[AllocId]) {
     let here: Vec<&Allocation> =
         decision.plan.placements.get(&winner.node_id).into_iter().flatten().collect();

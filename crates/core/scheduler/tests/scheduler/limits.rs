@@ -1,5 +1,5 @@
-//! Every resource is given once, within the capacity, and only where the job's conditions hold. The checks do not use
-//! the scheduler's own arithmetic and languages.
+//! Every resource is assigned once, within the capacity, and only where the job's conditions hold. The checks do not
+//! use the scheduler's own arithmetic and languages.
 
 use crate::world::{NOW, World, job, node, volume, with_volume};
 use caravan_scheduler::{Params, schedule};
@@ -15,12 +15,12 @@ use std::collections::{BTreeMap, BTreeSet};
 const NODES: [&str; 4] = ["n0", "n1", "n2", "n3"];
 const JOBS: [&str; 4] = ["a", "b", "c", "d"];
 const KINDS: [JobType; 4] = [JobType::Service, JobType::Batch, JobType::System, JobType::Service];
-/// Volumes with writers on one node, except the last, which all nodes may write to.
+/// The volumes with writers on one node, except the last, which all nodes may write to.
 const VOLUMES: [&str; 4] = ["v0", "v1", "v2", "shared"];
-/// The most volumes of the plugin on a node.
+/// The maximum number of volumes of the plugin on a node.
 const MAX_VOLUMES: usize = 2;
 
-/// Conditions, and the nodes that meet them.
+/// The conditions, and the nodes that meet each of them.
 const CONDITIONS: [(&str, &str, &str, &[usize]); 14] = [
     ("${attr.v}", "version", ">= 1.3, < 2", &[1]),
     ("${attr.v}", "semver", "> 1.9.0", &[1, 2]),
@@ -185,7 +185,7 @@ fn build(wish: &Wish) -> Job {
     made
 }
 
-/// Checks the resources that a node gave away against its capacity.
+/// Checks the resources that a node assigned against its capacity.
 fn check_node(world: &World, node: &Node) {
     let here: Vec<&Allocation> =
         world.allocs.values().map(AsRef::as_ref).filter(|a| a.node_id == node.id && !a.terminal()).collect();
@@ -243,7 +243,7 @@ fn check_new(world: &World, wish: &Wish, new: &[Allocation]) {
         let supplied = &alloc.allocated_resources.as_ref().unwrap().tasks["t"];
         assert_eq!(supplied.cpu.reserved_cores.len(), usize::try_from(wish.cores).unwrap());
         if wish.cores > 0 {
-            // A core is a quarter of the node, whatever the host reserves.
+            // A core is a quarter of the node, for any reservation of the host.
             assert_eq!(supplied.cpu.cpu_shares, wish.cores * 1000);
             let places: BTreeSet<u16> = supplied.cpu.reserved_cores.iter().map(|core| core / 2).collect();
             assert!(wish.numa < 2 || places.len() == 1, "{:?} are apart", supplied.cpu.reserved_cores);

@@ -1,4 +1,4 @@
-//! The choice of a node, and the resources that it gives.
+//! The choice of a node, and the resources that an allocation gets there.
 
 use crate::world::{World, job, node, placed};
 use caravan_types::job::{Affinity, Constraint, Job, JobType, Network, Port, VolumeRequest, VolumeType};

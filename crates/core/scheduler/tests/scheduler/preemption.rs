@@ -55,7 +55,8 @@ fn the_least_important_go_and_no_more_than_needed() {
         world.register(sized(id, JobType::Service, 1, priority, cpu));
         assert_eq!(placed(&world.run(id)).len(), 1);
     }
-    // The allocation of 300 suffices; neither the least important one of 100 nor the one of 40 is evicted with it.
+    // The allocation of 300 suffices. Neither the least important allocation of 100 nor the allocation of 40 is
+    // evicted with it.
     world.register(sized("web", JobType::Service, 1, 50, 300));
     let decision = world.run("web");
     let gone = stopped(&world, &decision);

@@ -88,7 +88,7 @@ fn happen(world: &mut World, event: &Event) {
     }
 }
 
-/// Checks the invariants of all wanted allocations.
+/// Checks the invariants of all desired allocations.
 fn check(world: &World) {
     for node in world.nodes.values() {
         let expected: Vec<_> =
@@ -152,7 +152,7 @@ proptest! {
                 }
                 world.apply(&decision);
                 check(&world);
-                // A second evaluation changes nothing, whatever the tie breaks.
+                // A second evaluation changes nothing, for any order of equal scores.
                 let again = world.eval(name, Trigger::JobRegister);
                 let second = schedule(&world, &again, &Params::new(NOW, !seed));
                 prop_assert!(second.plan.is_empty(), "{:?} then {:?}", decision.plan, second.plan);

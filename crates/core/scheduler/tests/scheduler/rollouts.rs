@@ -1,4 +1,4 @@
-//! Deployments with the real state: system jobs over their nodes, canaries, and replacements meanwhile.
+//! Deployments with the real state: system jobs over their nodes, canaries, and concurrent replacements.
 
 use crate::world::{NOW, job, node};
 use caravan_scheduler::{Params, schedule};
@@ -43,7 +43,7 @@ impl Cluster {
         self.look()
     }
 
-    /// Evaluates the job; returns the counts of its group.
+    /// Evaluates the job, and returns the counts of its group.
     fn look(&mut self) -> DesiredUpdates {
         let decision = self.decide();
         let annotations = decision.plan.annotations.expect("plans are annotated");
@@ -100,7 +100,7 @@ impl Cluster {
         self.apply(Change::AllocUpdates { updates: vec![update], evals: Vec::new() });
     }
 
-    /// Makes every wanted allocation run and healthy, and ends the stopped ones.
+    /// Reports every desired allocation as running and healthy, and ends the stopped allocations.
     fn settle(&mut self) {
         for alloc in self.live() {
             self.says(&alloc, ClientStatus::Running, Some(true));
@@ -198,8 +198,8 @@ fn what_is_lost_beside_canaries_comes_back_in_the_version_that_it_ran() {
     assert_eq!(cluster.versions(), [0, 0, 1]);
 }
 
-/// Example: the program of a system job is missing on a node. Each allocation fails at once, and only pauses keep the
-/// server from placing many a second.
+/// For example, the program of a system job is missing on a node. Each allocation fails immediately, and only pauses
+/// keep the server from placing many a second.
 #[test]
 fn a_system_allocation_that_fails_again_waits_longer_each_time() {
     let mut cluster = Cluster::new(&["n1"]);
@@ -225,12 +225,12 @@ fn a_system_allocation_that_fails_again_waits_longer_each_time() {
         let next = cluster.live().remove(0);
         assert_eq!((&next.node_id, &next.previous_allocation), (&failed.node_id, &failed.id));
     }
-    // An allocation that ran for long was healthy.
+    // An allocation that ran for a long time was healthy.
     cluster.now = at.plus(Nanos::from_secs(3600));
     let failed = cluster.live().remove(0);
     cluster.says(&failed, ClientStatus::Failed, None);
     assert_eq!(cluster.look().place, 1);
-    // A new version does not wait for the failures of an old one.
+    // A new version does not wait for the failures of an old version.
     let failed = cluster.live().remove(0);
     cluster.says(&failed, ClientStatus::Failed, None);
     assert_eq!(cluster.look().reschedule_later, 1);

@@ -1,4 +1,4 @@
-//! With the real state: a volume moves between allocations through scheduler, state and the rules of claims.
+//! Tests with the real state: a volume moves between allocations through scheduler, state and the rules of claims.
 
 use crate::world::{NOW, job, node, placed, volume, with_volume};
 use caravan_scheduler::{Params, schedule};
@@ -79,7 +79,7 @@ impl Cluster {
         })
     }
 
-    /// The servers attach, the client mounts.
+    /// Attaches the volume as the servers do, and mounts it as the client does.
     fn bring_up(&mut self) {
         let Action::Attach { external_node_id } = self.next() else { panic!("{:?}", self.next()) };
         self.step(ClaimStep::IntendAttach { external_node_id: external_node_id.clone() });
@@ -92,7 +92,7 @@ impl Cluster {
         assert_eq!(self.next(), Action::Nothing);
     }
 
-    /// The client ends the allocation and unmounts, the servers detach.
+    /// Ends the allocation and unmounts as the client does, and detaches as the servers do.
     fn take_down(&mut self, alloc: &AllocId) {
         let update = AllocUpdate {
             alloc_id: alloc.clone(),

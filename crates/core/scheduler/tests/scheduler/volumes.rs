@@ -93,13 +93,13 @@ fn an_update_hands_the_volume_over() {
     let old = world.alloc_named("writer.g[0]").id.clone();
     writer.meta.insert("v".into(), "2".into());
     world.register(writer);
-    // The old allocation stops first; the new one waits for its claim.
+    // The old allocation stops first, and the new one waits for its claim.
     let decision = world.run("writer");
     assert_eq!(stopped(&world, &decision), ["writer.g[0]: alloc is being updated due to job update"]);
     assert!(decision.plan.placements.is_empty());
     let waiting = blocked(&decision).clone();
     assert_eq!(waiting.missing_non_node_resources, ["csi-claim:default:data"]);
-    // Every update of an only writer waits like this; nothing failed.
+    // Every update of an only writer waits in this way, and nothing failed.
     assert!(decision.eval.failed_tg_allocs.is_empty() && waiting.failed_tg_allocs.is_empty());
     assert_eq!(decision.eval.queued_allocations["g"], 1);
     assert!(world.run("writer").plan.is_empty());

@@ -1,4 +1,4 @@
-//! A cluster in memory: implements the scheduler's view and applies its decisions.
+//! A cluster in memory, which implements the scheduler's view and applies its decisions.
 
 use caravan_scheduler::{Params, Rules, View, schedule};
 use caravan_types::alloc::{AllocStateChange, Allocation, ClientStatus, DesiredStatus};
@@ -120,7 +120,7 @@ pub fn volume(id: &str, mode: AccessMode) -> Volume {
     }
 }
 
-/// Lets the job's group use a volume under the alias `data`.
+/// Returns the job with a volume that its group uses under the alias `data`.
 pub fn with_volume(mut job: Job, source: &str, mode: AccessMode) -> Job {
     let request = VolumeRequest {
         name: "data".into(),
@@ -159,7 +159,7 @@ impl World {
         self.volumes.insert(volume.key(), Arc::new(volume));
     }
 
-    /// Installs a healthy plugin `p` on all nodes, controller included.
+    /// Installs a healthy plugin `p` on all nodes, including its controller.
     pub fn install_plugin(&mut self, max_volumes: i64) {
         let mut plugin = Plugin { id: "p".into(), controller_required: true, ..Plugin::default() };
         let ids: Vec<NodeId> = self.nodes.keys().cloned().collect();
@@ -172,7 +172,7 @@ impl World {
         self.plugins.insert("p".into(), Arc::new(plugin));
     }
 
-    /// Registers a job; a changed specification gets the next version.
+    /// Registers a job. A changed specification gets the next version.
     pub fn register(&mut self, mut job: Job) {
         self.index += 1;
         let old = self.jobs.get(&job.key());
