@@ -1,19 +1,19 @@
-//! The life of a claim (docs/design/volumes.md): which step is legal in which phase, and what it changes.
+//! The lifecycle of a claim (docs/design/volumes.md): the legal steps of each phase, and their effects.
 //!
 //! ```text
 //! reserved -> attaching -> attached -> mounted -> releasing -> unpublished -> unstaged -> detaching -> gone
 //!     |           |          |  \________________^   |             |           ^  |  \___________________^
 //!     |           |          +----- fencing <--------+-------------+           |  (no attach, or another
-//!     |           |                  |  \-> unpublished (the node came back)   |   claim owes the detach)
+//!     |           |                  |  \-> unpublished (the node returned)    |   claim owes the detach)
 //!     |           |                  +------> detaching or gone (time is up)   |
 //!     |           +------------------------------------------------------------+
 //!     +-> gone (nothing was ever intended)
 //! ```
 //!
 //! Every arrow towards `gone` is a proof. It is the client's report about its mounts, the plugin's response about the
-//! attachment, or a server's wait until the node's lease has certainly run out. A release from `attaching` passes
-//! through `unstaged`, because the outcome of the controller's call is unknown and must be undone. Only if every call
-//! was certainly refused ([`AttachCalls::Refused`]), nothing was attached, and the claim is gone.
+//! attachment, or a server's complete wait for the node's lease. A release from `attaching` passes through
+//! `unstaged`, because the outcome of the controller's call is unknown and must be undone. If every call was
+//! certainly refused ([`AttachCalls::Refused`]), nothing was attached, and the claim is gone.
 
 use caravan_messages::ClaimReportStep;
 use caravan_types::UnixNanos;
@@ -26,7 +26,7 @@ use caravan_types::volume::{AttachCalls, Claim, ClaimPhase};
 pub struct IllegalStep {
     /// The volume, with its namespace.
     pub volume: String,
-    /// Id of the allocation.
+    /// The id of the allocation.
     pub alloc: String,
     /// The name of the refused step.
     pub step: &'static str,
@@ -69,10 +69,10 @@ pub fn step_name(step: &ClaimStep) -> &'static str {
     }
 }
 
-/// Returns whether a claim in phase `this` may leave the attachment to a claim in phase `other` on the same node, which
-/// will detach the volume later.
+/// Returns whether a claim in phase `this` may leave the attachment to a claim in phase `other` on the same node. The
+/// other claim will detach the volume later.
 ///
-/// An attachment is only left to claims that are strictly earlier in their release. Two claims can therefore never
+/// An attachment is only left to claims that are strictly earlier in their release. Therefore two claims can never
 /// leave the same attachment to each other.
 pub fn owes_detach(this: ClaimPhase, other: ClaimPhase) -> bool {
     match other {
@@ -86,8 +86,8 @@ pub fn owes_detach(this: ClaimPhase, other: ClaimPhase) -> bool {
     }
 }
 
-/// Returns the claim of a new grant. If the allocation has an earlier claim that is gone, the new one gets the next
-/// generation: late reports about the earlier claim do not count then.
+/// Returns the claim of a new grant. If the allocation has an earlier claim that is gone, the new claim gets the next
+/// generation. Late reports about the earlier claim then do not count.
 ///
 /// Fails if the earlier claim is still active.
 pub fn reserve(previous: Option<&Claim>, new: Claim, now: UnixNanos) -> Result<Claim, IllegalStep> {
@@ -119,8 +119,8 @@ pub fn reserve(previous: Option<&Claim>, new: Claim, now: UnixNanos) -> Result<C
     Ok(claim)
 }
 
-/// Returns the step that ends a claim without remains on its node. From a fence, the step records that the fence was
-/// waited out.
+/// Returns the step that ends a claim without remains on its node. From a fence, the step records that the wait of
+/// the fence is complete.
 pub fn let_go(claim: &Claim, then: LetGo) -> ClaimStep {
     match (claim.phase, then) {
         (ClaimPhase::Fencing, then) => ClaimStep::Waited { fence: claim.fence_index.unwrap_or(0), then },
@@ -132,8 +132,8 @@ pub fn let_go(claim: &Claim, then: LetGo) -> ClaimStep {
 
 /// Returns the claim after a step that happened at `now`; the time is recorded but decides nothing.
 ///
-/// A step that changes the phase clears earlier failures. A repeated intent keeps them, because its attempts are still
-/// counted.
+/// A step that changes the phase clears earlier failures. A repeated intent keeps them, because its attempts are
+/// still counted.
 pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, IllegalStep> {
     let refuse = |why| Err(illegal(claim, step_name(step), why));
     let mut next = claim.clone();
@@ -213,7 +213,7 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
         (ClaimPhase::Attaching, ClaimStep::Release) if claim.attach_calls == AttachCalls::Refused => {
             ClaimPhase::Gone
         }
-        // The client was never asked to mount, but the controller may have attached the volume.
+        // The client was never permitted to mount, but the controller may have attached the volume.
         (ClaimPhase::Attaching, ClaimStep::Release) => ClaimPhase::Unstaged,
         (ClaimPhase::Attached | ClaimPhase::Mounted, ClaimStep::Release) => ClaimPhase::Releasing,
 
@@ -237,7 +237,8 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
             }
             let_go_to(claim, *then).map_err(|why| illegal(claim, step_name(step), why))?
         }
-        // Logs of earlier versions contain these steps. A fence of this version has an index and must be waited out.
+        // Logs of earlier versions contain these steps. A fence of this version has an index and requires its whole
+        // wait.
         (ClaimPhase::Fencing, ClaimStep::IntendDetach | ClaimStep::LeftAttached | ClaimStep::Freed)
             if claim.fence_index.is_some() =>
         {
@@ -289,7 +290,7 @@ pub fn step(claim: &Claim, step: &ClaimStep, now: UnixNanos) -> Result<Claim, Il
     Ok(next)
 }
 
-/// Returns the next phase of a claim without remains on its node, or why it cannot proceed.
+/// Returns the next phase of a claim without remains on its node, or the reason that the claim cannot proceed.
 fn let_go_to(claim: &Claim, then: LetGo) -> Result<ClaimPhase, &'static str> {
     match (then, claim.needs_attach) {
         (LetGo::IntendDetach | LetGo::LeftAttached, Some(false)) => Err("the plugin does not attach"),
@@ -300,16 +301,16 @@ fn let_go_to(claim: &Claim, then: LetGo) -> Result<ClaimPhase, &'static str> {
     }
 }
 
-/// Returns the step for a client's report in the current phase; `None` if the report adds nothing. A report may stand
-/// for several steps: call this again until it returns `None`.
+/// Returns the step for a client's report in the current phase, or `None` if the report adds nothing. A report may
+/// stand for several steps: the caller repeats the call until it returns `None`.
 ///
-/// A client that reports no mounts has finished with the claim in every phase. Even a claim that is being attached is
-/// released then, because no client would use its attachment.
+/// A client that reports no mounts has finished with the claim in every phase. In this case, even a claim that is
+/// being attached is released, because no client would use its attachment.
 pub fn reported(claim: &Claim, report: &ClaimReportStep, now: UnixNanos) -> Option<ClaimStep> {
     use ClaimPhase as P;
     match report {
         ClaimReportStep::Mounted { proof } => match claim.phase {
-            // A release that overtook the mount: the client is about to undo it.
+            // A release overtook the mount, and the client is about to undo the mount.
             P::Attached => Some(ClaimStep::Mounted { proof: proof.clone() }),
             // The mount broke, and the client mounted the volume again.
             P::Mounted if claim.proof.as_ref() != Some(proof) => {

@@ -1,17 +1,17 @@
-//! What the servers do after a plugin refused to detach a volume.
+//! The servers' step after a plugin refused to detach a volume.
 //!
-//! A plugin must answer with OK if the volume is not attached (CSI specification, "ControllerUnpublishVolume"). Published
-//! plugins answer with an error instead. Such a refusal proves neither that the volume is attached nor that it is not.
-//! Example: the leader calls ControllerUnpublish for node N1 and loses its leadership before the answer arrives. The
-//! volume is detached. The next leader repeats the call, and the plugin answers INTERNAL from then on.
+//! A plugin must return OK if the volume is not attached (CSI specification, "ControllerUnpublishVolume"). Published
+//! plugins return an error instead. Such a refusal proves neither that the volume is attached nor that it is not. For
+//! example, the leader calls ControllerUnpublish for node N1 and loses its leadership before the response arrives.
+//! The volume is detached. The next leader repeats the call, and the plugin returns INTERNAL from then on.
 //!
-//! Two answers settle it. A plugin that lists the nodes of its volumes names the attachment. Any other plugin attaches
-//! the volume to the same node again, which is idempotent, and then knows the attachment that it must undo. Nothing
-//! else can be attached meanwhile, because the claim still holds the volume.
+//! Two responses settle the detach. A plugin that lists the nodes of its volumes names the attachment. Any other
+//! plugin attaches the volume to the same node again, which is idempotent, and then has a record of the attachment to
+//! undo. Nothing else can be attached meanwhile, because the claim still holds the volume.
 
 use caravan_types::plugin::Plugin;
 
-/// How a plugin that lists attachments answered.
+/// The response of a plugin that lists attachments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
     /// The volume is attached to the node.
@@ -25,7 +25,7 @@ pub enum Listed {
 /// The inputs of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The number of failed tries before this refusal.
+    /// The number of failed attempts before this refusal.
     pub tries: u32,
     /// Whether the plugin lists the nodes to which its volumes are attached.
     pub lists_nodes: bool,
@@ -38,7 +38,7 @@ pub struct Refusal {
 /// The step after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterRefusal {
-    /// Record the failure, and detach again after the backoff.
+    /// Record the failure, and retry the detach after the backoff.
     Retry,
     /// Request the plugin's list.
     List,

@@ -1,11 +1,11 @@
 //! The promises of storage (docs/design/volumes.md) as functions that return violations.
 //!
-//! This is the only place that states rules 2, 3, 4 and 6. The model explores with these functions. The offline check
-//! applies them to records, and the trace checker to a plugin's log. Servers may apply them to their own state. All
-//! return violations as sentences; an empty list means that all rules hold.
+//! This module is the only place that states rules 2, 3, 4 and 6. The model explores with these functions. The
+//! offline check applies them to records, and the trace checker to a plugin's log. Servers may apply them to their
+//! own state. All functions return violations as sentences; an empty list means that all rules hold.
 //!
-//! [`records`] needs records only. [`Outside`] follows the effects of calls on a volume outside the records, and knows
-//! their legal order. [`one_writer`] and [`same_users`] compare observations.
+//! [`records`] needs records only. [`Outside`] follows the effects of calls on a volume outside the records, and
+//! checks their legal order. [`one_writer`] and [`same_users`] compare observations.
 
 mod outside;
 mod records;
@@ -46,7 +46,7 @@ impl Rule {
 pub struct Violation {
     /// The broken rule.
     pub rule: Rule,
-    /// One sentence that names the volume.
+    /// The sentence that names the volume and the broken rule.
     pub text: String,
 }
 
@@ -63,8 +63,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks rule 2 for the live tasks that can write to a single-writer volume, given as node and allocation. Several
-/// tasks on one node are limited by the claims; on two nodes they destroy the volume.
+/// Checks rule 2 for the live tasks that can write to a single-writer volume, given as node and allocation. The
+/// claims limit several tasks on one node; tasks on two nodes destroy the volume.
 pub fn one_writer<K: Ord + fmt::Display>(
     volume: &str,
     writers: impl IntoIterator<Item = (K, K)>,

@@ -1,5 +1,5 @@
-//! The arithmetic of the fence (docs/design/volumes.md): until when a node may use its mounts, and from when a volume
-//! may certainly be given to another node.
+//! The arithmetic of the fence (docs/design/volumes.md). It has the time until which a node may use its mounts, and
+//! the time from which another node may certainly get a volume.
 //!
 //! The client counts from the time when it *sent* the last answered heartbeat. The servers count from the time when
 //! they recorded the node's silence, which is never earlier. The servers therefore always wait longer than the client
@@ -8,8 +8,8 @@
 use caravan_types::volume::{AccessMode, ClaimMode};
 use caravan_types::{BootInstant, Nanos};
 
-/// Returns whether a use of a volume must end with its node's lease before another node may get the volume: it writes,
-/// and the volume allows only one writer or one node at a time.
+/// Returns whether a use of a volume must end with its node's lease before another node may get the volume. That is
+/// the case if the use writes, and the volume allows only one writer or one node at a time.
 pub fn needs_fence(access: AccessMode, mode: ClaimMode) -> bool {
     mode == ClaimMode::Write && (access.single_writer() || access.single_node())
 }
@@ -17,7 +17,7 @@ pub fn needs_fence(access: AccessMode, mode: ClaimMode) -> bool {
 /// The spans of a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// How long the client may continue after a heartbeat was sent.
+    /// The time for which the client may continue after a heartbeat was sent.
     pub ttl: Nanos,
     /// The time that the client's shim needs to kill a task whose lease ran out.
     pub kill_grace: Nanos,
@@ -26,14 +26,14 @@ pub struct Lease {
 }
 
 impl Default for Lease {
-    /// Returns 30 s of lease, 5 s to kill tasks, and 5 s of margin.
+    /// Returns the default spans: 30 s of lease, 5 s to kill tasks, and 5 s of margin.
     fn default() -> Self {
         Self { ttl: Nanos::from_secs(30), kill_grace: Nanos::from_secs(5), margin: Nanos::from_secs(5) }
     }
 }
 
 impl Lease {
-    /// Returns when the client must have stopped using its mounts; `sent` is on the client's clock.
+    /// Returns the time at which the client must have stopped using its mounts. `sent` is on the client's clock.
     pub fn deadline(&self, sent: BootInstant) -> BootInstant {
         sent.plus(self.ttl)
     }
@@ -41,12 +41,12 @@ impl Lease {
     pub fn grace(&self) -> Nanos {
         Nanos(self.ttl.0.saturating_add(self.kill_grace.0).saturating_add(self.margin.0))
     }
-    /// Returns when the server that began to wait at `began` may give the volume to another node; both times are on
-    /// that server's clock. The wait begins once the node's silence is recorded.
+    /// Returns the time at which the server that began to wait at `began` may give the volume to another node. Both
+    /// times are on that server's clock. The wait begins once the node's silence is recorded.
     pub fn hand_over_at(&self, began: BootInstant) -> BootInstant {
         began.plus(self.grace())
     }
-    /// Returns the rest of that wait at `now`; zero when it is over.
+    /// Returns the remaining time of the wait at `now`; zero after its end.
     pub fn wait_left(&self, began: BootInstant, now: BootInstant) -> Nanos {
         self.hand_over_at(began).since(now)
     }
@@ -67,7 +67,7 @@ mod tests {
             margin in 1_i64..60_000_000_000,
         ) {
             let lease = Lease { ttl: Nanos(ttl), kill_grace: Nanos(kill), margin: Nanos(margin) };
-            // Treats both clocks as one: only their equal speed matters.
+            // The test treats both clocks as one, because only their equal speed matters.
             let killed = lease.deadline(BootInstant::from_nanos(sent)).plus(lease.kill_grace);
             prop_assert!(lease.hand_over_at(BootInstant::from_nanos(sent + travel)) > killed);
         }

@@ -1,11 +1,11 @@
-//! The core of storage: access modes of volumes, the life of a claim, the next action for a claim, and the paths of its
-//! mounts.
+//! The core of storage: access modes of volumes, the lifecycle of a claim, the next action for a claim, and the paths
+//! of its mounts.
 //!
 //! All functions are synchronous and depend on their arguments only. [`modes`] grants claims, and [`claim`] is their
-//! state machine. [`reconcile`] compares a claim with the state of plugin and node and returns the servers' next
-//! action or the reason of a [`wait`], and [`detach`] the step after a refused detach; [`node`] returns the next action of the claim's node. [`lease`], [`retry`] and
-//! [`seen`] compute waits, [`paths`] and [`topology`] locations, [`limits`] the room of a node. [`invariants`] states
-//! what must always hold.
+//! state machine. [`reconcile`] compares a claim with the state of plugin and node. It returns the servers' next
+//! action, or the reason of a [`wait`]. [`detach`] returns the step after a refused detach, and [`node`] the next
+//! action of the claim's node. [`lease`], [`retry`] and [`seen`] compute waits, [`paths`] and [`topology`] locations,
+//! and [`limits`] the room of a node. [`invariants`] states the rules that must always hold.
 
 pub mod claim;
 pub mod detach;

@@ -1,11 +1,11 @@
-//! How many volumes a plugin takes on one node.
+//! The maximum number of volumes of a plugin on one node.
 
 use caravan_types::VolumeKey;
 use std::collections::BTreeSet;
 
-/// Whether a plugin with room for `limit` volumes on a node takes the `new` ones beside the `held` ones. Each volume counts
-/// once, however many claims use it; a volume that is held already takes no more room. Zero and less are no limit (CSI
-/// specification, NodeGetInfo, `max_volumes_per_node`).
+/// Returns whether a plugin with room for `limit` volumes on a node has room for the `new` volumes next to the `held`
+/// ones. Each volume counts once, for any number of claims, and a held volume needs no further room. Zero and less
+/// are no limit (CSI specification, NodeGetInfo, `max_volumes_per_node`).
 pub fn has_room<'a>(
     limit: i64,
     held: impl IntoIterator<Item = &'a VolumeKey>,
@@ -41,8 +41,8 @@ mod tests {
     }
 
     proptest! {
-        /// Volumes that are placed one by one, as the scheduler does, fit exactly if they fit together, as the
-        /// planner asks.
+        /// Volumes that fit one by one, as the scheduler places them, also fit together, as the planner checks them,
+        /// and the other way round.
         #[test]
         fn one_by_one_is_the_same_as_together(
             limit in -1_i64..6,
@@ -58,7 +58,7 @@ mod tests {
             prop_assert_eq!(one_by_one, room(limit, &held, &new));
         }
 
-        /// What fits beside more, fits beside fewer.
+        /// A volume that fits next to more held volumes fits next to fewer.
         #[test]
         fn fewer_held_volumes_never_take_room_away(
             limit in 0_i64..6,

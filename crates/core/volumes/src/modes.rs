@@ -1,8 +1,8 @@
 //! Concurrent use of volumes: the one place where a claim is granted or refused.
 //!
 //! The rules are those of the access modes (CSI specification, `VolumeCapability.AccessMode`) with the limits that
-//! Nomad's clients know (docs/reference/storage.md, section 5.4). Two rules are missing in Nomad: the requested modes
-//! must be among the registered ones, and single-node modes keep all claims on one node.
+//! Nomad's clients expect (docs/reference/storage.md, section 5.4). Two rules are missing in Nomad: the requested
+//! modes must be among the registered ones, and single-node modes keep all claims on one node.
 
 use caravan_types::eval::WaitsFor;
 use caravan_types::volume::{
@@ -10,7 +10,7 @@ use caravan_types::volume::{
 };
 use caravan_types::{AllocId, NodeId, VolumeKey};
 
-/// Why a claim is not granted.
+/// The reason that a claim is not granted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdmitError {
     /// The volume is being created or deleted.
@@ -18,7 +18,7 @@ pub enum AdmitError {
     NotReady {
         /// The volume that is not ready.
         volume: VolumeKey,
-        /// Its current phase.
+        /// The current phase of the volume.
         phase: VolumePhase,
     },
     /// The requested modes were not registered.
@@ -81,12 +81,12 @@ pub enum AdmitError {
         volume: VolumeKey,
         /// The allocation of a conflicting claim.
         holder: AllocId,
-        /// The phase of that claim.
+        /// The phase of the conflicting claim.
         phase: ClaimPhase,
         /// The access mode that sets the limit.
         mode: AccessMode,
     },
-    /// The volume is in use on another node, and the modes allow only one.
+    /// The volume is in use on another node, and the modes allow only one node.
     #[error(
         "volume max claims reached: volume {:?} is held on node {} by allocation {} ({}, access mode {mode})",
         volume.id.as_str(), node.short(), holder.short(), phase.as_str()
@@ -96,9 +96,9 @@ pub enum AdmitError {
         volume: VolumeKey,
         /// The node of the conflicting claim.
         node: NodeId,
-        /// The allocation of that claim.
+        /// The allocation of the conflicting claim.
         holder: AllocId,
-        /// The phase of that claim.
+        /// The phase of the conflicting claim.
         phase: ClaimPhase,
         /// The access mode that sets the limit.
         mode: AccessMode,
@@ -129,7 +129,7 @@ impl AdmitError {
         }
     }
 
-    /// Returns the allocation whose claim conflicts, if there is one.
+    /// Returns the allocation whose claim conflicts, or `None` if no claim conflicts.
     pub fn holder(&self) -> Option<&AllocId> {
         match self {
             Self::AttachmentMode { holder, .. }
@@ -146,8 +146,9 @@ fn words(attachment: AttachmentMode, access: AccessMode) -> String {
     format!("{} with access mode {}", or_none(attachment.as_str()), or_none(access.as_str()))
 }
 
-/// Checks whether the volume can be used in these modes at all: the volume is ready, the pair of modes was
-/// registered, and a read-only mode is not used for writing. A volume without registered capabilities accepts any modes.
+/// Checks whether the volume can be used in these modes at all. The volume must be ready, the pair of modes must be
+/// registered, and a read-only mode must not be used for writing. A volume without registered capabilities accepts
+/// any modes.
 pub fn capable(
     volume: &Volume,
     mode: ClaimMode,
@@ -176,15 +177,15 @@ pub fn capable(
     Ok(())
 }
 
-/// Returns the volume that owns the storage, if it is another one. If some volumes on one storage are not registered as
-/// shared, the oldest volume owns it.
+/// Returns the volume that owns the storage, if another volume owns it. If some volumes on one storage are not
+/// registered as shared, the oldest volume owns it.
 pub fn owner<'a>(volume: &Volume, twins: &[&'a Volume]) -> Option<&'a Volume> {
     let age = |volume: &Volume| (volume.create_index, volume.key());
     let before = twins.iter().copied().filter(|twin| age(twin) < age(volume));
     before.filter(|twin| !(volume.shares_storage() && twin.shares_storage())).min_by_key(|twin| age(twin))
 }
 
-/// Checks whether a volume may be used beside the other volumes on its storage.
+/// Checks whether a volume may be used together with the other volumes on its storage.
 pub fn sole(volume: &Volume, twins: &[&Volume]) -> Result<(), AdmitError> {
     match owner(volume, twins) {
         None => Ok(()),
@@ -192,8 +193,8 @@ pub fn sole(volume: &Volume, twins: &[&Volume]) -> Result<(), AdmitError> {
     }
 }
 
-/// Checks whether a claim is compatible with the existing ones, claims of other volumes on the same storage included.
-/// Gone claims and the allocation's own do not count.
+/// Checks whether a claim is compatible with the existing claims, including claims of other volumes on the same
+/// storage. Claims that are gone and the allocation's own claim do not count.
 pub fn admit(volume: &Volume, existing: &[&Claim], new: &Claim) -> Result<(), AdmitError> {
     capable(volume, new.mode, new.access_mode, new.attachment_mode)?;
     let others = existing.iter().filter(|c| c.phase.holds() && c.id != new.id);
@@ -226,7 +227,7 @@ pub fn admit(volume: &Volume, existing: &[&Claim], new: &Claim) -> Result<(), Ad
             });
         }
     }
-    // Claims of different modes: the writer limit of one claim binds the others too.
+    // The claims have different modes: the writer limit of one claim binds the other claims too.
     let strict = others.clone().map(|c| c.access_mode).chain([new.access_mode]).find(|m| m.single_writer());
     let writing = usize::from(new.mode == ClaimMode::Write);
     let mut writers = others.filter(|c| c.mode == ClaimMode::Write);
@@ -247,7 +248,7 @@ pub fn admit(volume: &Volume, existing: &[&Claim], new: &Claim) -> Result<(), Ad
 fn excludes(mode: AccessMode, new: ClaimMode, other: ClaimMode) -> bool {
     match (mode, new) {
         (AccessMode::SingleNodeReaderOnly, _) => true,
-        // One reader or one writer; a writer may join existing readers.
+        // There is one reader or one writer, but a writer may join existing readers.
         (AccessMode::SingleNodeWriter, ClaimMode::Read) => true,
         (AccessMode::SingleNodeWriter | AccessMode::MultiNodeSingleWriter, ClaimMode::Write) => {
             other == ClaimMode::Write
@@ -384,7 +385,7 @@ mod tests {
         assert!(error.to_string().contains("the same storage as another volume"), "{error}");
         assert!(!error.to_string().contains("old"), "it may be somebody else's");
         assert!(matches!(error.waits_for(), Some(WaitsFor::Volume(key)) if key.id == "new"));
-        // Both are registered as shared, for reading only.
+        // Both volumes are registered as shared, for reading only.
         let reads = [AccessMode::MultiNodeReaderOnly];
         let (old, new) = (row("old", 1, &reads, true), row("new", 2, &reads, true));
         assert_eq!(sole(&new, &[&old]), Ok(()));
@@ -425,8 +426,8 @@ mod tests {
     }
 
     proptest! {
-        /// Granting claims in sequence never yields two writers or two nodes if only one is allowed, whatever the modes
-        /// of the claims are.
+        /// Granting claims in sequence never yields two writers or two nodes if only one is allowed, for all modes of
+        /// the claims.
         #[test]
         fn granted_claims_respect_every_mode(
             wishes in prop::collection::vec((0_usize..5, 0_usize..3, any::<bool>()), 1..12)

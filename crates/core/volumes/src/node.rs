@@ -1,12 +1,13 @@
 //! The next action of a node for a claim: the node's half of the claim machine.
 //!
-//! [`next`] compares a claim's ledger entry ([`Entry`]) with the state of the kernel and the plugin ([`Observed`]) and
-//! returns the next action. The client carries it out and asks again. Three rules decide:
+//! [`next`] compares a claim's ledger entry ([`Entry`]) with the state of the kernel and the plugin ([`Observed`])
+//! and returns the next action. The client executes it and calls the function again. Three rules decide:
 //!
 //! 1. A call that was never made needs no undoing. After a refusal, the mount table and the ledger together are the
-//!    proof: nothing is mounted, and the ledger has no success of the call that would have mounted it.
-//! 2. Staging checks the stage first. A dead stage is ended before a new one is made, unless a live user holds it.
-//! 3. The users of a stage are the claims that took part in a finished stage.
+//!    proof. Nothing is mounted, and the ledger has no success of the call that would have mounted it.
+//! 2. Staging checks the stage first. A dead stage is ended before a new stage is created, unless a live user holds
+//!    it.
+//! 3. The users of a stage are the claims that took part in a completed stage.
 
 mod entry;
 mod undo;
@@ -30,11 +31,11 @@ pub enum Place {
     /// No file system is mounted there.
     #[default]
     Empty,
-    /// A file system is mounted there and answers, or a device is there.
+    /// A file system is mounted there and responds, or a device is there.
     Mounted,
-    /// A dead file system is mounted there: its daemon or its device disappeared, so it will never answer again.
+    /// A dead file system is mounted there: its daemon or its device disappeared, so it will never respond again.
     Dead,
-    /// A file system is mounted there that does not answer in time.
+    /// A file system is mounted there that does not respond in time.
     Silent,
 }
 
@@ -50,28 +51,28 @@ pub enum Spot {
 /// A call to the plugin's node service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeCall {
-    /// NodeStageVolume.
+    /// The CSI call NodeStageVolume.
     Stage,
-    /// NodePublishVolume.
+    /// The CSI call NodePublishVolume.
     Publish,
-    /// NodeUnpublishVolume.
+    /// The CSI call NodeUnpublishVolume.
     Unpublish,
-    /// NodeUnstageVolume.
+    /// The CSI call NodeUnstageVolume.
     Unstage,
 }
 
-/// The outcome of a call, classified by what it proves.
+/// The outcome of a call, classified by the facts that it proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Answer {
     /// The plugin returned OK.
     Done,
-    /// NOT_FOUND: the plugin has no such volume.
+    /// The plugin returned NOT_FOUND: it has no such volume.
     NotFound,
-    /// FAILED_PRECONDITION: another call must come first.
+    /// The plugin returned FAILED_PRECONDITION: another call must come first.
     OutOfOrder,
-    /// Any other response by which the plugin reports that the call had no effect.
+    /// The plugin returned any other response that reports that the call had no effect.
     Refused,
-    /// No response, or one after which the call may still take effect.
+    /// The plugin returned no response, or a response after which the call may still take effect.
     Unclear,
 }
 
@@ -116,17 +117,17 @@ impl Tries {
         }
     }
 
-    /// Records that the kernel ended a mount. After `MAX_REFUSALS` refusals, the plugin is asked again.
+    /// Records that the kernel ended a mount. After `MAX_REFUSALS` refusals, the plugin is called again.
     pub fn note_unmount(&mut self, spot: Spot) {
         match spot {
-            // With fewer refusals the mount was dead, or the plugin reported success: its response still counts.
+            // With fewer refusals the mount was dead or the plugin reported success, so its response still counts.
             _ if self.refusals < undo::MAX_REFUSALS => {}
             Spot::Target => (self.unpublish, self.refusals) = (None, 0),
             Spot::Stage => (self.unstage, self.refusals) = (None, 0),
         }
     }
 
-    /// Records a proof: the calls for the place start again.
+    /// Records a proof. The calls for the place start again.
     pub fn note_proof(&mut self, proof: Proof) {
         self.refusals = 0;
         match proof {
@@ -140,7 +141,7 @@ impl Tries {
         }
     }
 
-    /// Returns whether an undoing call was answered while its place is not proven to be empty.
+    /// Returns whether the plugin responded to an undoing call while its place is not proven to be empty.
     pub fn is_undoing(&self) -> bool {
         self.unpublish.is_some() || self.unstage.is_some()
     }
@@ -156,7 +157,7 @@ impl Tries {
     }
 }
 
-/// The inputs of a decision beside the ledger entry.
+/// The inputs of a decision in addition to the ledger entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observed<'a> {
     /// The state of the allocation's target.
@@ -165,15 +166,15 @@ pub struct Observed<'a> {
     pub stage: Place,
     /// Whether the mount at the target matches the claim's proof.
     pub is_proven: bool,
-    /// Whether the volume is published as a device: then the stage has no mount.
+    /// Whether the volume is published as a device. A device has no mount at the stage.
     pub is_device: bool,
     /// Whether the volume's file system is mounted elsewhere on this machine, in a place of no live claim.
     pub lingers: bool,
-    /// Whether the plugin's process is not the one that made the mount.
+    /// Whether the plugin's process differs from the process that created the mount.
     pub is_replaced: bool,
-    /// Whether remains exist of a claim that ended on the servers before this one was attached.
+    /// Whether remains exist of a claim that ended on the servers before this claim was attached.
     pub is_stale: bool,
-    /// Whether no caller waits for the mount any more: then no further call is made for it.
+    /// Whether no caller waits for the mount any more. In this case, no further call is made for the mount.
     pub is_abandoned: bool,
     /// The entries of other claims on the same stage.
     pub others: &'a [Entry],
@@ -181,12 +182,12 @@ pub struct Observed<'a> {
     pub tries: Tries,
 }
 
-/// Why a place is empty.
+/// The reason that a place is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Because {
     /// The call that would have mounted there was never made.
     NeverCalled,
-    /// The plugin undid the mount, or does not know the volume.
+    /// The plugin undid the mount, or has no such volume.
     Undone,
     /// The plugin refuses to undo the mount; mount table and ledger prove that it does not exist.
     Absent,
@@ -195,22 +196,22 @@ pub enum Because {
 /// A fact that is recorded without a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proof {
-    /// The claim shares a stage that another claim has made.
+    /// The claim shares a stage that another claim has created.
     StageShared,
     /// The volume is not published for the claim.
     TargetGone(Because),
     /// The volume is not staged for any claim.
     StageGone(Because),
-    /// The stage stays for its other users, or the claim had none.
+    /// The stage is kept for its other users, or the claim had no stage.
     StageLeft,
-    /// The stage that the claim or another one made is gone, without a call that undid it.
+    /// The stage that this claim or another claim created is gone, without a call that undid it.
     StageLost,
 }
 
-/// How the kernel unmounts.
+/// The way in which the kernel unmounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum How {
-    /// Unmount, unless the mount is in use.
+    /// Unmount normally, which fails while the mount is in use.
     Now,
     /// Detach a dead mount from the tree (lazy unmount).
     Lazily,
@@ -223,13 +224,13 @@ pub enum NodeWait {
     Stale,
     /// The end of the live users of a dead stage.
     DeadStage,
-    /// The end of the users of a stage that are being released: the plugin does not stage over an existing mount.
+    /// The end of the released users of a stage, because the plugin does not stage over an existing mount.
     LeavingStage,
-    /// The file system at a place must answer.
+    /// The response of the file system at a place.
     Silent(Spot),
     /// The plugin refuses a call.
     Refused(NodeCall),
-    /// The plugin did not answer a call.
+    /// The plugin did not respond to a call.
     Unanswered(NodeCall),
     /// The end of another mount of the same file system, while the plugin refuses to undo it.
     Lingers(Spot),
@@ -260,8 +261,8 @@ pub fn next(goal: Goal, entry: &Entry, observed: &Observed<'_>) -> NodeAction {
     }
 }
 
-/// Returns whether a claim keeps a dead stage from being ended: it took part in the stage, and its target has not
-/// ended.
+/// Returns whether a claim keeps a dead stage from being ended. That is the case if the claim took part in the stage,
+/// and its target has not ended.
 pub fn is_live_user(entry: &Entry) -> bool {
     keeps_stage(entry) && !(entry.renewing && entry.publish != Reach::Made)
 }
@@ -271,8 +272,8 @@ fn provides_stage(entry: &Entry) -> bool {
     entry.stages && entry.has_good_stage() && entry.phase <= MountPhase::Mounted
 }
 
-/// Returns whether a claim keeps a stage that the plugin refuses to repeat from being ended. A claim whose stage is gone does
-/// so only while it has a target.
+/// Returns whether a claim keeps a stage that the plugin refuses to repeat from being ended. A claim whose stage is
+/// gone keeps it only while the claim has a target.
 fn keeps_stage(entry: &Entry) -> bool {
     entry.holds_stage() && !(entry.stage_lost && entry.publish != Reach::Made)
 }
@@ -294,14 +295,14 @@ fn mount(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
     staging.unwrap_or_else(|| publish(entry, observed))
 }
 
-/// Returns the action that the stage needs before the volume is published; `None` if the stage is good.
+/// Returns the action that the stage needs before the volume is published, or `None` if the stage is good.
 fn stage(entry: &Entry, observed: &Observed<'_>) -> Option<NodeAction> {
     let tries = &observed.tries;
     if tries.unstage.is_some() {
         return Some(end_stage(entry, observed));
     }
     let made = entry.has_good_stage() || observed.others.iter().any(provides_stage);
-    // The plugin does not know a stage that its earlier process made; staging is idempotent.
+    // The plugin has no record of a stage that its earlier process created. Staging is idempotent.
     let unknown = tries.publish == Some(Answer::OutOfOrder) && tries.stage.is_none();
     match observed.stage {
         Place::Silent => Some(NodeAction::Wait(NodeWait::Silent(Spot::Stage))),
@@ -311,7 +312,7 @@ fn stage(entry: &Entry, observed: &Observed<'_>) -> Option<NodeAction> {
         Place::Dead => Some(NodeAction::Wait(NodeWait::DeadStage)),
         _ if unknown => Some(NodeAction::Call(NodeCall::Stage)),
         Place::Empty if !(observed.is_device && made) => match tries.stage {
-            // The next mount at this place is another one, which the plugin may leave unfinished.
+            // The next mount at this place is another mount, which the plugin may leave unfinished.
             None if made => Some(NodeAction::Record(Proof::StageLost)),
             None => Some(NodeAction::Call(NodeCall::Stage)),
             Some(Answer::Done) => None,
@@ -369,9 +370,9 @@ fn end_target(entry: &Entry, observed: &Observed<'_>) -> NodeAction {
     act(gone, NodeCall::Unpublish, Spot::Target, Proof::TargetGone)
 }
 
-/// Detaches a broken mount from the tree and calls the plugin. A refusal does not matter, but without a response the next
-/// attempt calls again: a late NodeUnpublish would end the new mount, and a plugin that was restarting must not receive
-/// NodeUnstage first.
+/// Detaches a broken mount from the tree and calls the plugin. A refusal does not matter, but without a response the
+/// next attempt calls again. A late NodeUnpublish would end the new mount, and a plugin that was restarting must not
+/// receive NodeUnstage first.
 fn renew_target(observed: &Observed<'_>) -> NodeAction {
     match observed.tries.unpublish {
         _ if observed.target != Place::Empty => NodeAction::Unmount(Spot::Target, How::Lazily),

@@ -7,9 +7,9 @@ use caravan_types::volume::{AccessMode, AttachmentMode, Usage};
 use caravan_types::{AllocId, VolumeKey};
 use std::path::{Path, PathBuf};
 
-/// Name of the directory of all stages.
+/// The name of the directory of all stages.
 pub const STAGING: &str = "staging";
-/// Name of the directory of all published volumes.
+/// The name of the directory of all published volumes.
 pub const PER_ALLOC: &str = "per-alloc";
 
 /// The paths of one use of a volume.
@@ -29,7 +29,7 @@ pub fn usage_dir(usage: &Usage) -> String {
     format!("{access}-{}-{}", usage.attachment_mode, usage.access_mode)
 }
 
-/// Parses a name that [`usage_dir`] returned; `None` for other names.
+/// Parses a name that [`usage_dir`] returned. Returns `None` for other names.
 pub fn parse_usage_dir(name: &str) -> Option<Usage> {
     let (access, rest) = name.split_once('-')?;
     let read_only = match access {
@@ -47,7 +47,7 @@ pub fn parse_usage_dir(name: &str) -> Option<Usage> {
 
 /// Returns the paths of a volume below `root`, for one use and one allocation.
 ///
-/// Fails if the namespace, the volume's id or the allocation's id is not a plain name: ids come from users, and `..`
+/// Fails if the namespace, the volume's id or the allocation's id is not a plain name. Users choose ids, and `..`
 /// must not lead out of the root.
 pub fn for_use(
     root: &Path,

@@ -1,8 +1,8 @@
 //! The servers' next action for a claim.
 //!
-//! [`next`] compares the record with the state of the plugin, the node and the volume's other claims. The servers call
-//! it after every change and at every time that it returned; repeated calls are harmless. Every wait has a typed reason
-//! ([`Wait`]).
+//! [`next`] compares the record with the state of the plugin, the node and the volume's other claims. The servers
+//! call the function after every change and at every time that it returned. Repeated calls are harmless. Every wait
+//! has a typed reason ([`Wait`]).
 
 use crate::claim::owes_detach;
 use crate::lease::{Lease, needs_fence};
@@ -41,16 +41,16 @@ impl Presence {
     }
 }
 
-/// The times when the deciding server first saw the reasons for its waits, on its own clock. A server that did not see
-/// the start of a wait starts the whole wait again.
+/// The times when the deciding server first saw the reasons for its waits, on its own clock. A server that did not
+/// see the start of a wait starts the whole wait again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The silence of the claim's node that [`silence`] returns.
     pub silence: BootInstant,
     /// The failure to which the claim's `tries` and `next_try` belong.
     pub failure: BootInstant,
-    /// The failed tries that do not count for the wait after the failure: earlier leaders made them, or the plugin had
-    /// other controllers.
+    /// The failed attempts that do not count for the wait after the failure: earlier leaders made them, or the plugin
+    /// had other controllers.
     pub earlier_tries: u32,
 }
 
@@ -64,11 +64,11 @@ impl Seen {
 /// The inputs of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The volume; `None` if its record was removed by force.
+    /// The volume, or `None` if its record was removed by force.
     pub volume: Option<&'a Volume>,
-    /// The claim to decide about.
+    /// The claim for which the action is decided.
     pub claim: &'a Claim,
-    /// The volume's other claims; gone ones may be included.
+    /// The volume's other claims, possibly with claims that are gone.
     pub others: &'a [&'a Claim],
     /// The claim's plugin.
     pub plugin: Option<&'a Plugin>,
@@ -82,9 +82,9 @@ pub struct Facts<'a> {
     pub now: BootInstant,
 }
 
-/// Returns the silence of a claim's node that must be waited out: the index of the command that recorded it. Returns
-/// zero while the node is in contact, and for a node without a record as long as no record states when its silence
-/// began.
+/// Returns the silence of a claim's node that the servers wait out, as the index of the command that recorded it.
+/// Returns zero while the node is in contact. Also returns zero for a node without a record, as long as no record
+/// states when its silence began.
 pub fn silence(claim: &Claim, node: Presence) -> u64 {
     match node {
         Presence::Here => 0,
@@ -93,7 +93,7 @@ pub fn silence(claim: &Claim, node: Presence) -> u64 {
     }
 }
 
-/// Returns how long the deciding server still waits for the lease of the claim's node; `None` if it does not wait.
+/// Returns how long the deciding server still waits for the lease of the claim's node, or `None` if it does not wait.
 pub fn fence_left(facts: &Facts<'_>) -> Option<Nanos> {
     let claim = facts.claim;
     let waits = match facts.node {
@@ -139,7 +139,8 @@ pub enum Action {
     },
     /// The node vanished: record `Fence`.
     Fence {
-        /// The silence of the node that is waited out; 0 = the node has no record, and the wait begins with this step.
+        /// The silence of the node for which the servers wait; 0 means that the node has no record. In that case, the
+        /// wait begins with this step.
         silence: u64,
         /// The expected length of the wait, for display.
         wait: Nanos,
@@ -152,7 +153,7 @@ pub enum Action {
     WaitUntil {
         /// The time, on the clock of the deciding server.
         time: BootInstant,
-        /// The reason.
+        /// The reason of the wait.
         wait: Wait,
     },
     /// Nothing to do: the volume is in use, or the claim is gone.
@@ -160,7 +161,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns the wait that the action is, if it is one.
+    /// Returns the wait of the action, or `None` if the action is no wait.
     pub fn wait(&self) -> Option<&Wait> {
         match self {
             Self::WaitForClient(wait) | Self::WaitForPlugin(wait) | Self::WaitUntil { wait, .. } => {
@@ -170,7 +171,7 @@ impl Action {
         }
     }
 
-    /// Returns the reason of the wait that the action is, if it is one.
+    /// Returns the reason of the wait, or `None` if the action is no wait.
     pub fn reason(&self) -> Option<&WaitReason> {
         self.wait().map(|wait| &wait.reason)
     }
@@ -196,7 +197,7 @@ pub fn next(facts: &Facts<'_>) -> Action {
 }
 
 /// Returns whether the node still must expand its mount for the claim. The right to use the volume does not depend on
-/// that.
+/// the expansion.
 pub fn owes_growth(volume: &Volume, claim: &Claim) -> bool {
     claim.phase == ClaimPhase::Mounted && claim.expanded_to < volume.node_expand_to
 }
@@ -212,13 +213,13 @@ fn grow(facts: &Facts<'_>) -> Action {
     backoff(facts).unwrap_or(Action::ExpandNode { to: volume.node_expand_to })
 }
 
-/// Returns whether a plugin that expands only unused volumes can expand the volume now. Reserved claims do not count as
-/// use, because they wait for the volume's call to end.
+/// Returns whether a plugin that expands only unused volumes can expand the volume now. Reserved claims do not count
+/// as use, because they wait for the volume's call to end.
 pub fn unused<'a>(claims: impl IntoIterator<Item = &'a Claim>) -> bool {
     claims.into_iter().all(|claim| matches!(claim.phase, ClaimPhase::Reserved | ClaimPhase::Gone))
 }
 
-/// Returns a wait that the record's last failure explains further.
+/// Returns a wait for the client, with the record's last failure.
 fn client(facts: &Facts<'_>, reason: WaitReason) -> Action {
     Action::WaitForClient(Wait { reason, failure: FailedTry::recorded(facts.claim) })
 }
@@ -236,7 +237,7 @@ fn backoff(facts: &Facts<'_>) -> Option<Action> {
     (!claim.next_try.is_zero() && due > facts.now).then_some(Action::WaitUntil { time: due, wait })
 }
 
-/// Checks that a healthy controller is available for a call.
+/// Checks that a healthy controller is available for a call, and otherwise returns the wait for it.
 #[expect(clippy::result_large_err, reason = "the error is a decision that is moved once, not a failure")]
 fn need_controller(facts: &Facts<'_>, step: ControllerStep) -> Result<(), Action> {
     let plugin = facts.claim.plugin_id.clone();
@@ -298,16 +299,16 @@ fn try_attach(facts: &Facts<'_>) -> Result<Action, Action> {
     Ok(Action::Attach { external_node_id })
 }
 
-/// Returns the plugin's current id of the node; nothing is attached yet, so an earlier id does not bind.
+/// Returns the plugin's current id of the node. Nothing is attached yet, so an earlier id does not bind.
 fn external_node_id(plugin: &Plugin, claim: &Claim) -> Option<String> {
     let info = plugin.nodes.get(&claim.node_id).and_then(|report| report.node_info.as_ref());
     let id = info.map_or(&claim.external_node_id, |info| &info.id);
     (!id.is_empty()).then(|| id.clone())
 }
 
-/// Returns a claim that must end before this one may be attached. It is a claim on another node if either allows only
-/// one node, or if both write and only one writer is allowed. It may also be a claim on this node that is being
-/// detached.
+/// Returns a claim that must end before this claim may be attached. It is a claim on another node if either claim
+/// allows only one node, or if both write and only one writer is allowed. It may also be a claim on this node that is
+/// being detached.
 pub fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
     let claim = facts.claim;
     if !matches!(claim.phase, ClaimPhase::Reserved | ClaimPhase::Attaching) {
@@ -317,7 +318,7 @@ pub fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
         if other.node_id == claim.node_id {
             return other.phase == ClaimPhase::Detaching;
         }
-        // Of two reserved claims the later one waits; otherwise they would wait for each other.
+        // Of two reserved claims, the later claim waits. Otherwise they would wait for each other.
         let later = (other.create_index, &other.id) > (claim.create_index, &claim.id);
         if other.phase == ClaimPhase::Reserved && later {
             return false;
@@ -329,9 +330,9 @@ pub fn in_the_way<'a>(facts: &Facts<'a>) -> Option<&'a Claim> {
     })
 }
 
-/// Handles a claim whose allocation may still run, on a node that is not in contact. A use that needs the node's lease
-/// has certainly ended once the lease ran out. Only then is the right taken away, because the node may return in time.
-/// Other claims belong to the allocation until it has ended.
+/// Handles a claim whose allocation may still run, on a node that is not in contact. A use that needs the node's
+/// lease has certainly ended once the lease ran out. Only then is the right removed, because the node may return in
+/// time. Other claims belong to the allocation until it has ended.
 fn abandoned(facts: &Facts<'_>) -> Option<Action> {
     let claim = facts.claim;
     match facts.node {
@@ -363,7 +364,7 @@ fn release(facts: &Facts<'_>, step: NodeStep) -> Action {
 fn fence(facts: &Facts<'_>) -> Action {
     let claim = facts.claim;
     match facts.node {
-        // The node renews its lease, so time proves nothing any more: the node's own report is needed.
+        // The node renews its lease, so the elapsed time proves nothing any more: the node's own report is needed.
         Presence::Here => {
             return client(facts, WaitReason::NodeBack { node: claim.node_id.clone() });
         }
@@ -396,8 +397,8 @@ fn detach(facts: &Facts<'_>) -> Action {
         .iter()
         .filter(|other| other.phase.holds() && other.id != claim.id && other.node_id == claim.node_id);
     let beside: Vec<&Claim> = beside.copied().collect();
-    // A claim whose calls were all refused ends without a detach, so no attachment can be left to it. While its call is
-    // in flight the outcome is unknown, and a detach could run concurrently with the call.
+    // A claim whose calls were all refused ends without a detach, so no attachment can be left to it. While its call
+    // is in flight, the outcome is unknown, and a detach could run concurrently with the call.
     let calls = |other: &&Claim| (other.phase == ClaimPhase::Attaching).then_some(other.attach_calls);
     if let Some(other) = beside.iter().find(|other| calls(other) == Some(AttachCalls::Intended))
         && claim.phase != ClaimPhase::Detaching
@@ -408,7 +409,7 @@ fn detach(facts: &Facts<'_>) -> Action {
         .iter()
         .find(|other| calls(other) != Some(AttachCalls::Refused) && owes_detach(claim.phase, other.phase));
     match heir {
-        // A detach call may already have been made; repeating it would take the volume away from the other claim.
+        // A detach call may already have been made, and repeating it would detach the volume from the other claim.
         Some(other) if claim.phase == ClaimPhase::Detaching => {
             return client(facts, WaitReason::AttachmentInUse { alloc: other.id.alloc.clone() });
         }

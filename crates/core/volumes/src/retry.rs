@@ -5,8 +5,8 @@ use caravan_types::Nanos;
 const FIRST: i64 = 500_000_000;
 const CEILING: i64 = 60_000_000_000;
 
-/// Returns the delay before the next attempt after `tries` consecutive failures: half a second, doubled each time, at
-/// most one minute. Zero without a failure.
+/// Returns the delay before the next attempt after `tries` consecutive failures. It is half a second, doubled each
+/// time, and at most one minute; zero without a failure.
 pub fn delay(tries: u32) -> Nanos {
     let Some(doublings) = tries.checked_sub(1) else { return Nanos::ZERO };
     // Seven doublings already exceed the ceiling.

@@ -1,7 +1,7 @@
-//! Start times of waits, on the clock of the waiting process.
+//! The start times of waits, on the clock of the waiting process.
 //!
-//! A wait that protects data is measured by the waiting process, from the time when it first observed the reason for
-//! the wait. A process that started later did not observe that, so it starts the whole wait again.
+//! The waiting process measures a wait that protects data, from the time at which it first observed the reason for
+//! the wait. A process that started later did not observe that reason earlier, so it starts the whole wait again.
 
 use caravan_types::BootInstant;
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ impl<K, S> Default for FirstSeen<K, S> {
 }
 
 impl<K: Ord + Clone, S: PartialEq> FirstSeen<K, S> {
-    /// Returns when `key` was first seen in `state`: `now`, unless an earlier call saw the same state. Another state
-    /// starts again.
+    /// Returns the time at which `key` was first seen in `state`. It is `now`, unless an earlier call saw the same
+    /// state. Another state starts the time again.
     pub fn since(&mut self, key: &K, state: S, now: BootInstant) -> BootInstant {
         match self.seen.get(key) {
             Some((known, at)) if *known == state => *at,
@@ -36,7 +36,7 @@ impl<K: Ord + Clone, S: PartialEq> FirstSeen<K, S> {
     }
 
     /// Removes unused entries, once there are enough to make that worthwhile. A removed key that is seen later starts
-    /// again.
+    /// its time again.
     pub fn sweep(&mut self, keep: impl Fn(&K) -> bool) {
         if self.seen.len() > FEW + 2 * self.kept {
             self.seen.retain(|key, _| keep(key));
@@ -45,8 +45,9 @@ impl<K: Ord + Clone, S: PartialEq> FirstSeen<K, S> {
     }
 }
 
-/// The failures of each key as this process saw them. The delays between tries grow with the failures that this process
-/// saw under the same circumstances, so they begin again at a new leader, and when a plugin gets other controllers.
+/// The failures of each key as this process saw them. The delays between attempts grow with the failures that this
+/// process saw under the same circumstances. Therefore they begin again at a new leader, and when a plugin gets other
+/// controllers.
 #[derive(Clone, Debug)]
 pub struct Failures<K, F, S> {
     seen: BTreeMap<K, Failed<F, S>>,
@@ -68,8 +69,8 @@ impl<K, F, S> Default for Failures<K, F, S> {
 }
 
 impl<K: Ord + Clone, F: PartialEq, S: PartialEq> Failures<K, F, S> {
-    /// Returns when the latest failure of `key` was first seen under these circumstances, and how many of its `tries`
-    /// happened before.
+    /// Returns the time at which the latest failure of `key` was first seen under these circumstances, and the number
+    /// of its `tries` that happened before.
     pub fn since(
         &mut self,
         key: &K,
@@ -91,7 +92,7 @@ impl<K: Ord + Clone, F: PartialEq, S: PartialEq> Failures<K, F, S> {
         (at, earlier)
     }
 
-    /// Begins the delays of `key` again: its failures so far do not count for the next one.
+    /// Begins the delays of `key` again: its failures so far do not count for the next delay.
     pub fn begin_again(&mut self, key: &K) {
         self.seen.remove(key);
     }

@@ -2,9 +2,9 @@
 
 use caravan_types::volume::Topology;
 
-/// Returns whether a node reaches a volume: one of the volume's topologies must be a subset of the node's segments, as
-/// the plugin reports them. A volume without topologies is reachable from every node; one with topologies is never
-/// reachable from a node without segments.
+/// Returns whether a node reaches a volume. One of the volume's topologies must be a subset of the node's segments,
+/// as the plugin reports them. A volume without topologies is reachable from every node. A volume with topologies is
+/// never reachable from a node without segments.
 pub fn accessible(volume: &[Topology], node: Option<&Topology>) -> bool {
     if volume.is_empty() {
         return true;

@@ -1,45 +1,45 @@
-//! Why a claim waits: typed reasons, rendered as the sentences that users read.
+//! The reasons for which claims wait: typed reasons, rendered as the sentences that users read.
 
 use caravan_types::sealed::Unopened;
 use caravan_types::volume::{Claim, ClaimPhase};
 use caravan_types::{AllocId, Namespace, NodeId, PluginId};
 use std::fmt;
 
-/// A wait of a claim: its reason, and the failed try before it.
+/// A wait of a claim: its reason, and the failed attempt before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// What has to change before the claim can go on.
+    /// The change that the claim needs before it can proceed.
     pub reason: WaitReason,
-    /// The claim's last call, if it failed.
+    /// The failure of the claim's last call, or `None` if the call did not fail.
     pub failure: Option<FailedTry>,
 }
 
-/// The last failed try of a claim.
+/// The last failed attempt of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedTry {
-    /// Number of failed tries so far.
+    /// The number of failed attempts so far.
     pub tries: u32,
-    /// The plugin's or the node's own message.
+    /// The message that the plugin or the node returned.
     pub error: String,
 }
 
 /// A call of a plugin's controller about a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerStep {
-    /// ControllerPublishVolume.
+    /// The CSI call ControllerPublishVolume.
     Attach,
-    /// ControllerUnpublishVolume.
+    /// The CSI call ControllerUnpublishVolume.
     Detach,
 }
 
 /// A step of the client on a claim's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeStep {
-    /// NodeStageVolume and NodePublishVolume.
+    /// The CSI calls NodeStageVolume and NodePublishVolume.
     Mount,
-    /// NodeUnpublishVolume.
+    /// The CSI call NodeUnpublishVolume.
     Unpublish,
-    /// NodeUnstageVolume.
+    /// The CSI call NodeUnstageVolume.
     Unstage,
 }
 
@@ -51,12 +51,12 @@ pub enum WaitReason {
         /// The claim's node.
         node: NodeId,
     },
-    /// The node has to be in contact before it grows what it mounted.
+    /// The node has to be in contact before it expands its mounted volume.
     NodeSilentForGrowth {
         /// The claim's node.
         node: NodeId,
     },
-    /// No server can call the node, which has to grow what it mounted.
+    /// No server can call the node, which has to expand its mounted volume.
     NodeNotConnected {
         /// The claim's node.
         node: NodeId,
@@ -71,16 +71,16 @@ pub enum WaitReason {
         /// The claim's node.
         node: NodeId,
     },
-    /// A node that was being fenced is back and has to unpublish the volume itself.
+    /// A node returned during its fence and has to unpublish the volume itself.
     NodeBack {
         /// The claim's node.
         node: NodeId,
     },
-    /// The client of the claim's node makes the next step.
+    /// The client of the claim's node executes the next step.
     NodeStep {
         /// The claim's node.
         node: NodeId,
-        /// Its step.
+        /// The next step of the client.
         step: NodeStep,
     },
     /// The volume is still being created.
@@ -89,39 +89,39 @@ pub enum WaitReason {
     VolumeDeleting,
     /// The volume has no record any more.
     VolumeGone,
-    /// The claim of another allocation is in the way.
+    /// The claim of another allocation blocks this claim.
     OtherClaim {
-        /// Allocation of the other claim.
+        /// The allocation of the other claim.
         alloc: AllocId,
-        /// Node of the other claim.
+        /// The node of the other claim.
         node: NodeId,
-        /// Phase of the other claim.
+        /// The phase of the other claim.
         phase: ClaimPhase,
     },
-    /// A call about the volume is under way.
+    /// A call about the volume is in progress.
     CallUnderWay,
     /// Another allocation is being attached to the same node.
     AttachBeside {
-        /// The other allocation.
+        /// The other allocation, which is being attached.
         alloc: AllocId,
     },
     /// Another allocation uses the attachment that would be undone.
     AttachmentInUse {
-        /// The other allocation.
+        /// The other allocation, which uses the attachment.
         alloc: AllocId,
     },
     /// The plugin has no record.
     PluginUnknown {
         /// The claim's plugin.
         plugin: PluginId,
-        /// The call that nothing can make; none while it is not even known whether there will be one.
+        /// The call that no controller can execute, or `None` while the servers do not know whether a call is needed.
         step: Option<ControllerStep>,
     },
     /// No controller of the plugin is healthy.
     NoHealthyController {
         /// The claim's plugin.
         plugin: PluginId,
-        /// The call that nothing can make.
+        /// The call that no controller can execute.
         step: ControllerStep,
     },
     /// No node with a healthy controller of the plugin is connected to the servers.
@@ -129,25 +129,25 @@ pub enum WaitReason {
         /// The claim's plugin.
         plugin: PluginId,
     },
-    /// No healthy controller reported its capabilities yet.
+    /// No healthy controller has reported its capabilities yet.
     AttachSupportUnknown {
         /// The claim's plugin.
         plugin: PluginId,
     },
-    /// The plugin did not report its own id of the node yet.
+    /// The plugin has not reported its own id of the node yet.
     NodeIdUnknown {
         /// The claim's plugin.
         plugin: PluginId,
         /// The claim's node.
         node: NodeId,
     },
-    /// A secret of the volume is not there.
+    /// A secret of the volume is missing.
     Secret(MissingSecret),
-    /// The time of the next try has not come.
+    /// The time of the next attempt has not come.
     Retry,
 }
 
-/// Why the secrets of a volume cannot be passed to its plugin; never a part of a secret.
+/// The reason that the secrets of a volume cannot be passed to its plugin. It never contains a part of a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingSecret {
     /// The sealed secrets or the variable cannot be opened.
@@ -156,19 +156,19 @@ pub enum MissingSecret {
     /// The reference of a secret is malformed.
     #[error("secret \"{secret}\": {cause}")]
     BadReference {
-        /// Name of the secret.
+        /// The name of the secret.
         secret: String,
         /// The parser's message.
         cause: String,
     },
-    /// The variable of a secret was not written yet.
+    /// The variable of a secret has not been written yet.
     #[error("waits for variable \"{path}\" in namespace \"{namespace}\", which has secret \"{secret}\"")]
     NoVariable {
-        /// Path of the variable.
+        /// The path of the variable.
         path: String,
-        /// Namespace of variable and volume.
+        /// The namespace of the variable and the volume.
         namespace: Namespace,
-        /// Name of the secret.
+        /// The name of the secret.
         secret: String,
     },
     /// The variable lacks the item of a secret.
@@ -176,19 +176,19 @@ pub enum MissingSecret {
         "waits for item \"{item}\" of variable \"{path}\" in namespace \"{namespace}\", which is secret \"{secret}\""
     )]
     NoItem {
-        /// Name of the item.
+        /// The name of the item.
         item: String,
-        /// Path of the variable.
+        /// The path of the variable.
         path: String,
-        /// Namespace of variable and volume.
+        /// The namespace of the variable and the volume.
         namespace: Namespace,
-        /// Name of the secret.
+        /// The name of the secret.
         secret: String,
     },
 }
 
 impl FailedTry {
-    /// Returns the last failure that a claim records.
+    /// Returns the last failure in the record of a claim.
     pub fn recorded(claim: &Claim) -> Option<Self> {
         let error = &claim.last_error;
         (!error.is_empty()).then(|| Self { tries: claim.tries, error: error.clone() })
@@ -202,7 +202,7 @@ impl From<WaitReason> for Wait {
 }
 
 impl WaitReason {
-    /// Every [`Self::code`], sorted.
+    /// The codes of all reasons ([`Self::code`]), sorted.
     pub const CODES: [&str; 21] = [
         "attach_beside",
         "attach_support_unknown",
@@ -283,7 +283,7 @@ impl fmt::Display for FailedTry {
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.reason, &self.failure) {
-            // The failure is the reason.
+            // The failure itself is the reason.
             (WaitReason::Retry, Some(failure)) => failure.fmt(f),
             (reason, Some(failure)) => write!(f, "{reason} ({failure})"),
             (reason, None) => reason.fmt(f),

@@ -64,8 +64,8 @@ fn waited(then: LetGo) -> ClaimStep {
     ClaimStep::Waited { fence: SILENCE, then }
 }
 
-/// The whole table: phase, step, whether the plugin attaches, and the next phase. All other combinations must be
-/// refused.
+/// Returns the next phase for each legal combination of phase, step and whether the plugin attaches. All other
+/// combinations must be refused.
 fn legal(phase: ClaimPhase, step: &ClaimStep, needs: bool) -> Option<ClaimPhase> {
     use ClaimPhase as P;
     use ClaimStep as S;
@@ -167,7 +167,7 @@ fn a_wait_for_an_earlier_silence_does_not_count() {
     let anew = step(&fenced, &fence(9), NOW).unwrap();
     let late = step(&anew, &waited(LetGo::Freed), NOW).unwrap_err();
     assert_eq!(late.why, "it was not this silence of the node that was waited out");
-    // The node was in contact: no wait is complete, and no step may claim that.
+    // The node was in contact: no wait is complete, so no step with a complete wait is legal.
     let void = Claim { fence_index: Some(0), ..fenced.clone() };
     for fence in [0, SILENCE] {
         assert!(step(&void, &ClaimStep::Waited { fence, then: LetGo::Freed }, NOW).is_err());
@@ -227,9 +227,9 @@ fn no_two_phases_leave_an_attachment_to_each_other() {
 }
 
 proptest! {
-    /// In every order of events and for every wall clock: a claim that was on a node is gone only after the client's
-    /// proofs or a complete fence. One that may be attached is gone only after the plugin's response, or after the
-    /// attachment was left to another claim.
+    /// Events occur in every order, and with every wall clock. A claim that was on a node is gone only after the
+    /// client's proofs or a complete fence. A claim that may be attached is gone only after the plugin's response, or
+    /// after the attachment was left to another claim.
     #[test]
     fn no_path_skips_a_proof(walk in prop::collection::vec((0_usize..15, any::<i64>()), 1..60)) {
         let all = steps();
@@ -274,8 +274,8 @@ proptest! {
     }
 }
 
-/// A client that never received its claim reports that once. Whatever the servers are doing for the claim, it must end,
-/// because no second report follows.
+/// A client that never received its claim reports that once. The claim must end in every phase, because no second
+/// report follows.
 #[test]
 fn a_client_that_holds_nothing_ends_its_claim_in_every_phase() {
     for phase in PHASES.into_iter().filter(|phase| phase.holds()) {

@@ -1,5 +1,5 @@
-//! The state of one volume outside the records, as calls have made it, and the legal order of calls (CSI specification,
-//! "Volume Lifecycle" and "Concurrency").
+//! The state of one volume outside the records, as the result of calls. This module also checks the legal order of
+//! calls (CSI specification, "Volume Lifecycle" and "Concurrency").
 
 use super::{Rule, Violation};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,13 +10,13 @@ use std::fmt;
 pub enum Verb {
     /// Attaches the volume to a node.
     ControllerPublish,
-    /// Detaches it from a node.
+    /// Detaches the volume from a node.
     ControllerUnpublish,
-    /// Mounts it once on a node.
+    /// Mounts the volume once on a node.
     Stage,
     /// Undoes `Stage`.
     Unstage,
-    /// Mounts it for an allocation.
+    /// Mounts the volume for an allocation.
     Publish,
     /// Undoes `Publish`.
     Unpublish,
@@ -27,7 +27,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Returns the verb of a CSI call that changes one volume; `None` for calls that only read.
+    /// Returns the verb of a CSI call that changes one volume, or `None` for calls that only read.
     pub fn of_call(name: &str) -> Option<Self> {
         Some(match name {
             "ControllerPublishVolume" => Self::ControllerPublish,
@@ -65,7 +65,7 @@ impl Verb {
     }
 }
 
-/// A call and its location. `K` names nodes and places; fields that a verb does not need keep their default.
+/// A call and its location. `K` identifies nodes and places. Fields that a verb does not need keep their default.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Call<K> {
     /// The kind of call.
@@ -87,9 +87,9 @@ impl<K: fmt::Display> Call<K> {
 /// The requirements of a volume's plugin and modes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Needs {
-    /// Whether the controller attaches.
+    /// Whether the plugin's controller attaches.
     pub attach: bool,
-    /// Whether the node stages.
+    /// Whether the plugin's node service stages.
     pub stage: bool,
     /// Whether several claims may be active together, on one node or on many. Calls to different nodes may then
     /// overlap, and an existing attachment may be requested again while its node works.
@@ -99,17 +99,17 @@ pub struct Needs {
 /// The state of one volume at its plugin, followed call by call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Outside<K: Ord> {
-    /// Nodes to which the volume is attached.
+    /// The nodes to which the volume is attached.
     pub attached: BTreeSet<K>,
-    /// Places where it is staged: node and path.
+    /// The places where the volume is staged: node and path.
     pub staged: BTreeSet<(K, K)>,
-    /// Places where it is published: node and path, with the stage beneath.
+    /// The places where the volume is published: node and path, with the stage beneath.
     pub published: BTreeMap<(K, K), K>,
-    /// Stages whose attachment was removed; mounts there are invalid.
+    /// The stages whose attachment was removed; mounts there are invalid.
     pub stale: BTreeSet<(K, K)>,
-    /// Calls in flight.
+    /// The calls in flight.
     pub in_flight: Vec<Call<K>>,
-    /// Nodes whose lease certainly ran out. Their own calls do not block others any more, and the volume may be
+    /// The nodes whose lease certainly ran out. Their own calls no longer block other calls, and the volume may be
     /// detached from them without unmounting.
     pub lost: BTreeSet<K>,
 }
@@ -128,7 +128,7 @@ impl<K: Ord> Default for Outside<K> {
 }
 
 impl<K: Ord + Clone + fmt::Display> Outside<K> {
-    /// Begins a call; returns the violations of rule 4 that it causes.
+    /// Begins a call, and returns the violations of rule 4 that the call causes.
     pub fn begin(&mut self, volume: &str, needs: Needs, call: Call<K>) -> Vec<Violation> {
         let mut wrong = Vec::new();
         for other in self.in_flight.iter().filter(|other| self.conflict(needs, other, &call)) {
@@ -175,7 +175,7 @@ impl<K: Ord + Clone + fmt::Display> Outside<K> {
         }
     }
 
-    /// Ends a call: it was answered, or its caller or its server disappeared.
+    /// Ends a call after its response, or after its caller or its server disappeared.
     pub fn end(&mut self, call: &Call<K>) {
         if let Some(at) = self.in_flight.iter().position(|c| c == call) {
             self.in_flight.remove(at);
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(whole(&mut outside, ALL, Verb::ControllerUnpublish, "n").len(), 1);
         lost.lost.insert("n".into());
         assert!(whole(&mut lost, ALL, Verb::ControllerUnpublish, "n").is_empty());
-        // Its stages stay invalid, even after the volume is attached again.
+        // The stages of the volume stay invalid, even after the volume is attached again.
         assert!(whole(&mut lost, ALL, Verb::ControllerPublish, "n").is_empty());
         assert_eq!(
             whole(&mut lost, ALL, Verb::Publish, "n"),

@@ -10,8 +10,8 @@ pub fn may_share(claims: &[&Claim]) -> bool {
     !claims.iter().all(|c| c.access_mode.single_node() && c.mode == ClaimMode::Write)
 }
 
-/// Checks rules 2, 3, 4 and 6 as far as the records of one volume show them. `claims` are all of its claims; gone ones
-/// are ignored.
+/// Checks rules 2, 3, 4 and 6 as far as the records of one volume show them. `claims` are all of its claims; claims
+/// that are gone are ignored.
 pub fn records(name: &str, volume: Option<&Volume>, claims: &[&Claim]) -> Vec<Violation> {
     let holding: Vec<&Claim> = claims.iter().copied().filter(|c| c.phase.holds()).collect();
     let mut wrong = Vec::new();
@@ -30,8 +30,8 @@ pub fn records(name: &str, volume: Option<&Volume>, claims: &[&Claim]) -> Vec<Vi
     wrong
 }
 
-/// Checks the part of rule 4 that records show and the reconciler alone can keep: no volume is detached from a node
-/// where another claim uses it.
+/// Checks the part of rule 4 that records show and that only the reconciler can enforce. No volume is detached from a
+/// node where another claim uses it.
 pub fn detached_in_use(name: &str, claims: &[&Claim]) -> Vec<Violation> {
     let mut wrong = Vec::new();
     let away: BTreeSet<_> =
@@ -48,7 +48,7 @@ pub fn detached_in_use(name: &str, claims: &[&Claim]) -> Vec<Violation> {
     wrong
 }
 
-/// Checks rule 2: no more claims than the modes allow.
+/// Checks rule 2: there are no more claims than the modes allow.
 fn writers(name: &str, holding: &[&Claim], wrong: &mut Vec<Violation>) {
     let nodes: BTreeSet<_> = holding.iter().map(|c| &c.node_id).collect();
     if nodes.len() > 1
@@ -96,7 +96,7 @@ fn waits(name: &str, claim: &Claim, wrong: &mut Vec<Violation>) {
     }
 }
 
-/// Rules 4 and 6: what must be decided in a phase, and what must be possible to undo.
+/// Checks rules 4 and 6: the decisions that a phase requires, and the data that undoing it requires.
 fn phase(name: &str, claim: &Claim, wrong: &mut Vec<Violation>) {
     let mut say = |rule, what: &str| {
         let alloc = &claim.id.alloc;
@@ -120,7 +120,7 @@ fn phase(name: &str, claim: &Claim, wrong: &mut Vec<Violation>) {
     }
     match claim.phase {
         ClaimPhase::Mounted if claim.proof.is_none() => say(Rule::CallOrder, "without proof of its mount"),
-        // The node was in contact since: no wait is in progress.
+        // The node has been in contact since the fence began: no wait is in progress.
         ClaimPhase::Fencing if claim.fence_index == Some(0) => {}
         ClaimPhase::Fencing if claim.fence_until.0 <= 0 => {
             say(Rule::OneWriter, "without an end of its fence")
@@ -132,8 +132,8 @@ fn phase(name: &str, claim: &Claim, wrong: &mut Vec<Violation>) {
     }
 }
 
-/// Checks rule 6: a claim may only skip attaching if the plugin has reported that it does not attach. `plugin` is the known
-/// state when the claim changed from `before` to `after`.
+/// Checks rule 6: a claim may skip attaching only if the plugin has reported that it does not attach. `plugin` is the
+/// known row at the change of the claim from `before` to `after`.
 pub fn known_before_used(before: &Claim, after: &Claim, plugin: Option<&Plugin>) -> Vec<Violation> {
     let decided = before.needs_attach != Some(false) && after.needs_attach == Some(false);
     if !decided || plugin.and_then(Plugin::attaches) == Some(false) {

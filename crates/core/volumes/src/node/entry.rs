@@ -1,9 +1,9 @@
-//! The ledger entry of a claim on its node, and how calls and proofs change it.
+//! The ledger entry of a claim on its node, and the effects of calls and proofs on it.
 
 use super::{Answer, Goal, NodeCall, Proof};
 use serde::{Deserialize, Serialize};
 
-/// The progress of a claim on its node, in the order of its life.
+/// The progress of a claim on its node, in the order of its lifecycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MountPhase {
     /// The servers granted the claim; the plugin was not called yet.
@@ -42,19 +42,20 @@ pub struct Entry {
     pub phase: MountPhase,
     /// Whether the plugin has the capability `STAGE_UNSTAGE_VOLUME`.
     pub stages: bool,
-    /// Progress of NodeStageVolume, or of sharing another claim's stage.
+    /// The progress of NodeStageVolume, or of sharing another claim's stage.
     pub stage: Reach,
-    /// Progress of NodePublishVolume.
+    /// The progress of NodePublishVolume.
     pub publish: Reach,
     /// Whether the mount broke and is being mounted again.
     pub renewing: bool,
-    /// Whether the stage that was made is gone, for example because the node lost its power. Another mount at its place
+    /// Whether the completed stage is gone, for example because the node lost its power. Another mount at its place
     /// proves nothing until the plugin confirms it. The claim still counts as a user of the stage until its release.
     pub stage_lost: bool,
 }
 
 impl Entry {
-    /// Returns the entry with missing fields derived from its phase: entries of earlier releases have only a phase.
+    /// Returns the entry with missing fields derived from its phase, because entries of earlier releases have only a
+    /// phase.
     #[must_use]
     pub fn restored(
         phase: MountPhase,
@@ -84,7 +85,7 @@ impl Entry {
         self.stages && self.stage == Reach::Made && self.phase < MountPhase::Unstaged
     }
 
-    /// Returns whether the plugin confirmed the stage of this claim, and the stage has been there since.
+    /// Returns whether the plugin confirmed the stage of this claim, and the stage has existed since.
     pub(super) fn has_good_stage(&self) -> bool {
         self.stage == Reach::Made && !self.stage_lost
     }

@@ -57,7 +57,7 @@ fn what_was_never_called_is_not_undone() {
     assert_eq!(next(Goal::Release, &bare, &seen(Place::Empty, Place::Empty)), Record(Proof::StageLeft));
 }
 
-/// Rows of the mount's progress, the kernel's state, the plugin's response, and the expected result.
+/// Each row has the mount's progress, the kernel's state, the plugin's response, and the expected result.
 #[test]
 fn a_target_is_gone_with_proof_only() {
     use Answer as A;
@@ -92,7 +92,7 @@ fn a_target_is_gone_with_proof_only() {
         let observed = Observed { tries: tried(&calls), ..seen(place, Place::Mounted) };
         assert_eq!(next(Goal::Release, &releasing, &observed), then, "{reach:?} {place:?} {calls:?}");
     }
-    // More facts about a mount that succeeded.
+    // More cases of a mount that succeeded.
     let releasing = entry(MountPhase::Unpublishing, Reach::Made, Reach::Made);
     let observed = Observed { tries: tried(&patient), ..seen(Place::Empty, Place::Mounted) };
     let lingers = Observed { lingers: true, ..observed };
@@ -236,7 +236,7 @@ fn a_stage_that_is_gone_proves_nothing_for_other_claims() {
     let next_one = Entry { renewing: true, publish: Reach::Never, ..other[0] };
     let others = [first];
     assert_eq!(next(Goal::Mount, &next_one, &Observed { others: &others, ..half }), Call(Stage));
-    // The plugin confirms the stage for one of them.
+    // The plugin confirms the stage for one of the claims.
     let good = [first.learn(Stage, Answer::Done)];
     let shared = Observed { others: &good, ..half };
     assert_eq!(next(Goal::Mount, &next_one, &shared), Record(Proof::StageShared));
@@ -260,7 +260,7 @@ fn entries_of_earlier_releases_keep_what_their_phase_proves() {
 }
 
 /// A node with two claims on one stage, and a plugin with random behaviour: the effect and the response of each call
-/// are drawn.
+/// are random.
 #[derive(Clone, Debug, Default)]
 struct World {
     entries: [Entry; 2],
@@ -279,7 +279,7 @@ struct Habit {
 }
 
 impl World {
-    /// Takes one step of a claim towards its goal; returns the action.
+    /// Takes one step of a claim towards its goal, and returns the action.
     fn step(&mut self, a: usize, goal: Goal, habit: Habit, replaced: bool) -> NodeAction {
         let others = [self.entries[1 - a]];
         let action = next(goal, &self.entries[a], &self.look(a, &others, replaced));
@@ -287,7 +287,7 @@ impl World {
         match action {
             Call(call) => {
                 let entry = entry.intend(goal, call);
-                // A plugin returns OK only if the call had its effect; a mounting call may also be refused because the
+                // A plugin returns OK only if the call had its effect. It may also refuse a mounting call because the
                 // mount exists.
                 let place = match call {
                     Stage | Unstage => &mut self.stage,
@@ -332,7 +332,7 @@ impl World {
         action
     }
 
-    /// Begins to mount a broken mount again, as the agent does.
+    /// Begins to mount a broken mount again, as the client does.
     fn renew(&mut self, a: usize, goal: Goal) {
         let entry = &mut self.entries[a];
         if goal == Goal::Mount && entry.phase == MountPhase::Mounted && self.targets[a] != Place::Mounted {
@@ -363,7 +363,7 @@ fn habit() -> impl Strategy<Value = Habit> {
 /// The events of a history.
 #[derive(Clone, Debug)]
 enum Turn {
-    /// A claim makes one attempt on the volume. The agent dies if the drawn behaviours end earlier.
+    /// A claim makes one attempt on the volume. The agent ends if the random behaviours end earlier.
     Try {
         a: usize,
         habits: Vec<Habit>,
@@ -372,7 +372,7 @@ enum Turn {
         a: usize,
     },
     DaemonDies,
-    /// The node loses its power: every mount is gone, and the ledger stays.
+    /// The node loses its power: every mount is gone, and the ledger is kept.
     PowerLoss,
 }
 
@@ -388,9 +388,9 @@ fn turn() -> impl Strategy<Value = Turn> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Invariants for every behaviour of plugin and daemon: no stage is ended under a user, no call is undone that was
-    /// never made, and no claim ends while it is mounted. With a plugin that answers, all claims end,
-    /// even if it refuses to undo what it does not hold.
+    /// Three invariants hold for every behaviour of plugin and daemon. No stage is ended under a user, no call is
+    /// undone that was never made, and no claim ends while it is mounted. With a plugin that responds, all claims
+    /// end, even if it refuses to undo nonexistent mounts.
     #[test]
     fn no_habit_of_a_plugin_breaks_the_order_or_keeps_a_claim(
         stages in any::<bool>(),
@@ -431,7 +431,7 @@ proptest! {
                 }
             }
         }
-        // Quiet phase: existing mounts are undone, others refused; the claims end one after the other.
+        // Quiet phase: the plugin undoes existing mounts and refuses other calls. The claims end one after the other.
         for a in 0..2 {
             for _ in 0..60 {
                 let place = if world.entries[a].phase < MountPhase::Unpublished { world.targets[a] } else { world.stage };

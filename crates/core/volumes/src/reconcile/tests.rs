@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const NOW: BootInstant = BootInstant::from_nanos(1_000_000_000_000);
-/// The recorded time of steps; it decides nothing.
+/// The recorded time of steps, on which no decision depends.
 const WALL: UnixNanos = UnixNanos(1);
-/// A node that fell silent.
+/// The presence of a node that fell silent.
 const SILENT: Presence = Presence::Silent { index: 7 };
 
 fn plugin(attaches: Option<bool>) -> Plugin {
@@ -57,7 +57,7 @@ fn decide(claim: &Claim, others: &[&Claim], plugin: Option<&Plugin>, node: Prese
     decide_after(claim, others, plugin, node, Nanos::ZERO)
 }
 
-/// Returns the decision at this time after the server first saw the reason for its wait.
+/// Returns the decision for a server that has waited for `waited` since it first saw the reason for its wait.
 fn decide_after(
     claim: &Claim,
     others: &[&Claim],
@@ -106,7 +106,7 @@ fn failed_tries_wait_with_the_plugins_words() {
     claim.tries = 2;
     claim.last_error = "out of targets".into();
     let (plugin, delay) = (plugin(Some(true)), crate::retry::delay(2));
-    // For every recorded wall time.
+    // The result is the same for every recorded wall time.
     for next_try in [1, i64::MAX] {
         claim.next_try = UnixNanos(next_try);
         let failure = Some(FailedTry { tries: 2, error: "out of targets".into() });
@@ -209,7 +209,7 @@ fn a_vanished_node_is_fenced_and_then_let_go() {
     assert_eq!(begun, Action::Fence { silence: 7, wait: Nanos(grace.0 - 1_000_000_000) });
     assert!(matches!(decide(&releasing, &[], Some(&plugin), Presence::Here), Action::WaitForClient(_)));
 
-    // The wall times in the record decide nothing.
+    // No decision depends on the wall times in the record.
     for fence_until in [UnixNanos(0), UnixNanos(i64::MAX)] {
         let mut fencing = Claim { fence_until, fence_index: Some(7), ..held("a", "n1", ClaimPhase::Fencing) };
         for node in [SILENT, Presence::Unknown] {
@@ -217,10 +217,10 @@ fn a_vanished_node_is_fenced_and_then_let_go() {
             assert!(matches!(waits, Action::WaitUntil { time, .. } if time == NOW.plus(grace)), "{waits:?}");
             assert_eq!(decide_after(&fencing, &[], Some(&plugin), node, grace), Action::Detach);
         }
-        // Back in contact: time proves nothing, the client must report.
+        // The node is in contact again: the elapsed time proves nothing, and the client must report.
         let back = decide_after(&fencing, &[], Some(&plugin), Presence::Here, grace);
         assert!(matches!(back, Action::WaitForClient(_)));
-        // Silent again: the wait starts again.
+        // The node is silent again, and the wait starts again.
         let again = Presence::Silent { index: 9 };
         let anew = decide(&fencing, &[], Some(&plugin), again);
         assert_eq!(anew, Action::Fence { silence: 9, wait: grace });
@@ -229,7 +229,7 @@ fn a_vanished_node_is_fenced_and_then_let_go() {
     }
 }
 
-/// A fence that was begun before the node was in contact again, or by an earlier version, starts again.
+/// A fence starts again if an earlier version began it, or if it began before the node was in contact again.
 #[test]
 fn a_fence_without_a_silence_begins_anew() {
     let grace = Lease::default().grace();
@@ -253,7 +253,7 @@ fn a_node_that_is_confirmed_to_be_off_is_not_waited_for() {
     let fencing = Claim { fence_index: Some(7), ..off(ClaimPhase::Fencing) };
     assert_eq!(decide(&fencing, &[], Some(&plugin), SILENT), Action::Detach);
     assert_eq!(decide(&fencing, &[], Some(&plugin), Presence::Unknown), Action::Detach);
-    // In contact, the node's own report is needed all the same.
+    // With a node in contact, the node's own report is needed all the same.
     assert!(matches!(decide(&fencing, &[], Some(&plugin), Presence::Here), Action::WaitForClient(_)));
 }
 
@@ -286,8 +286,8 @@ fn the_rest_of_a_wait_is_reported() {
     assert_eq!(left(&held("a", "n1", ClaimPhase::Detaching), SILENT, ten), None);
 }
 
-/// A node whose record was removed registers again, and its task continues: a fence begun meanwhile would wait for ever
-/// for the node to unmount a volume in use. Found by the model.
+/// A node whose record was removed registers again, and its task continues. A fence that began meanwhile would wait
+/// permanently for the node to unmount a volume in use. Found by the model.
 #[test]
 fn a_claim_in_use_on_a_node_that_is_not_known_waits_for_its_allocation() {
     let plugin = plugin(Some(true));
@@ -319,7 +319,7 @@ fn the_only_writer_of_a_silent_node_is_fenced_after_its_lease_and_others_are_not
     }
 }
 
-/// Carries an action out as a server does: intent, successful call, outcome.
+/// Executes an action as a server does: intent, successful call, outcome.
 fn carry_out(c: &Claim, action: &Action) -> Option<Claim> {
     let steps = match action {
         Action::Attach { external_node_id } => vec![
@@ -345,9 +345,9 @@ fn carry_out(c: &Claim, action: &Action) -> Option<Claim> {
 }
 
 proptest! {
-    /// Several claims of one volume with random ends and node losses. Every action is a legal step, and an attachment
-    /// is never removed from a node where another claim is attached or mounted. In the end, with all claims released,
-    /// every claim is gone and every attachment undone.
+    /// Several claims of one volume end at random, and nodes are lost at random. Every action is a legal step, and an
+    /// attachment is never removed from a node where another claim is attached or mounted. In the end, with all
+    /// claims released, every claim is gone and every attachment undone.
     #[test]
     fn all_claims_end_and_no_attachment_is_lost(
         nodes in prop::collection::vec(0_usize..2, 1..5),
@@ -445,7 +445,7 @@ fn what_is_mounted_grows_once_the_plugin_asked_for_it() {
         })
     };
     assert_eq!(ask(&claim, Presence::Here), Action::ExpandNode { to: 5 });
-    // A claim that needs the node's lease waits for its end; other claims would still have to expand.
+    // A claim that needs the node's lease waits for the end of the lease. Other claims still have to expand.
     let reader = Claim { mode: ClaimMode::Read, ..claim.clone() };
     let reason = WaitReason::NodeSilentForGrowth { node: "n1".into() };
     assert_eq!(ask(&reader, SILENT).reason(), Some(&reason));
@@ -454,7 +454,7 @@ fn what_is_mounted_grows_once_the_plugin_asked_for_it() {
     assert!(matches!(ask(&claim, Presence::Here), Action::WaitUntil { .. }));
     let done = claim::step(&claim, &ClaimStep::Expanded { capacity: 5 }, WALL).unwrap();
     assert_eq!(ask(&done, Presence::Here), Action::Nothing);
-    // Before the mount no expansion is needed, and after it none any more.
+    // Before the mount, no expansion is needed yet, and during the release none is needed any more.
     for phase in [ClaimPhase::Attached, ClaimPhase::Releasing] {
         assert!(!owes_growth(&volume, &held("a", "n1", phase)));
     }

@@ -22,7 +22,7 @@ fn others<'s>(setting: &'s Setting, state: &'s State, a: u8) -> impl Iterator<It
         .filter_map(|alloc| Some((alloc, alloc.entry?)))
 }
 
-/// Returns whether the node's lock of the volume is free: one attempt of a volume at a time.
+/// Returns whether the node's lock of the volume is free. One attempt at a time may use a volume.
 fn has_turn(setting: &Setting, state: &State, a: u8) -> bool {
     let (volume, node) = (setting.volume(a), state.allocs[usize::from(a)].node);
     (0..2_u8)
@@ -43,7 +43,7 @@ fn call_now(setting: &Setting, state: &mut State, a: u8, verb: Verb) {
     state.allocs[usize::from(a)].call = Some(verb);
 }
 
-/// The client receives the servers' state of the allocation.
+/// Lets the client receive the servers' state of the allocation.
 pub fn learn(setting: &Setting, state: &mut State, a: u8) {
     let alloc = &mut state.allocs[usize::from(a)];
     let over = alloc.claim.is_some_and(|c| !c.phase.is_live());
@@ -58,9 +58,9 @@ pub fn learn(setting: &Setting, state: &mut State, a: u8) {
     };
 }
 
-/// The client requests its claim, and the servers answer when it is attached. The ledger has an entry before any other
-/// step. Answers are not delayed: one that arrives after the lease ran out, the contact was lost or the allocation was
-/// stopped does not count.
+/// Lets the client request its claim, which the servers confirm when it is attached. The ledger has an entry before
+/// any other step. Responses are not delayed. A response does not count if the lease ran out, the contact was lost or
+/// the allocation was stopped before it arrived.
 pub fn ask(setting: &Setting, state: &mut State, a: u8) {
     let alloc = &mut state.allocs[usize::from(a)];
     let Some(claim) = alloc.claim else { return };
@@ -68,7 +68,8 @@ pub fn ask(setting: &Setting, state: &mut State, a: u8) {
         _ if alloc.runner != Runner::Run => return,
         ClaimPhase::Attached | ClaimPhase::Mounted => {}
         ClaimPhase::Reserved | ClaimPhase::Attaching => return,
-        // Refused: the allocation has failed and is stopped. A client whose lease never ran out has no reason to ask.
+        // The servers refused: the allocation has failed and is stopped. A client whose lease never ran out has no
+        // reason to request the claim again.
         _ => {
             if !alloc.confirmed {
                 alloc.runner = Runner::End;
@@ -94,7 +95,7 @@ pub fn work(setting: &Setting, state: &mut State, a: u8) {
     let goal = match (alloc.trying, alloc.runner) {
         (Some(goal), _) => goal,
         (None, Runner::Run) if alloc.confirmed && e.phase() < Mount::Mounted => Goal::Mount,
-        // Its tasks have ended first.
+        // The tasks of the allocation have ended first.
         (None, Runner::End) if !alloc.task => Goal::Release,
         _ => return,
     };
@@ -102,7 +103,7 @@ pub fn work(setting: &Setting, state: &mut State, a: u8) {
         state.allocs[usize::from(a)].tries = Tries::default();
     }
     state.allocs[usize::from(a)].trying = Some(goal);
-    // Far more than the steps between two calls.
+    // The limit is far more than the steps between two calls.
     for _ in 0..20 {
         let Some(e) = entry(state, a) else { return };
         match decide(setting, state, a, goal, e) {
@@ -155,7 +156,7 @@ fn end_try(state: &mut State, a: u8, goal: Goal) {
     }
 }
 
-/// Removes the mark "dead" from places without a mount.
+/// Removes the marks of dead mounts from places without a mount.
 fn revive(state: &mut State, volume: usize, node: u8) {
     let there = |place: u8| state.place(volume, node, place) != Place::Empty;
     let gone: Vec<u8> = [STAGE, target(0), target(1)].into_iter().filter(|place| !there(*place)).collect();
@@ -185,14 +186,14 @@ fn decide(setting: &Setting, state: &State, a: u8, goal: Goal, e: Entry) -> Node
     let planted = setting.planted;
     let (volume, alloc) = (setting.volume(a), &state.allocs[usize::from(a)]);
     let on_way = |e: Entry| e.phase() > Mount::Granted && e.phase() < Mount::Unstaged;
-    // A claim that may have ended is released first.
+    // The client first releases a claim that may have ended.
     let unsure = |alloc: &Alloc| !alloc.confirmed && planted != Planted::StageOfAnybody;
     let is_stale = setting.stage
         && goal == Goal::Mount
         && others(setting, state, a).any(|(alloc, e)| on_way(e) && unsure(alloc));
     let target = state.place(volume, alloc.node, target(a));
     let stage = state.place(volume, alloc.node, STAGE);
-    // A stage that is gone is staged again in spite of its users.
+    // A missing stage is staged again in spite of its users.
     let stages_again = goal == Goal::Mount && stage == Place::Empty;
     let seen_as = |other: node::Entry| match planted {
         Planted::NewcomerIsUser if other.phase < Mount::Unstaged && !stages_again => {
@@ -240,7 +241,7 @@ fn habit(setting: &Setting, state: &State, a: u8, verb: Verb) -> (bool, Answer) 
     let makes = matches!(verb, Verb::Stage | Verb::Publish);
     let on_dead = verb == Verb::Publish && state.place(volume, node, STAGE) == Place::Dead;
     match place {
-        // "File exists", or "Transport endpoint is not connected".
+        // The plugin returns "File exists", or "Transport endpoint is not connected".
         Place::Dead if makes => (false, Answer::Refused),
         _ if on_dead => (false, Answer::Refused),
         Place::Mounted if makes && setting.strict => (false, Answer::Refused),
@@ -249,7 +250,8 @@ fn habit(setting: &Setting, state: &State, a: u8, verb: Verb) -> (bool, Answer) 
     }
 }
 
-/// Ends the client's call: with the plugin's normal behaviour, or with an error, with or without its effect.
+/// Ends the client's call, with the plugin's normal behaviour or with an error. The erroneous call may have its
+/// effect or not.
 pub fn call_ends(setting: &Setting, state: &mut State, a: u8, error: Option<(bool, Answer)>) {
     let Some(verb) = state.allocs[usize::from(a)].call.take() else { return };
     let (volume, node) = (setting.volume(a), state.allocs[usize::from(a)].node);
@@ -277,7 +279,7 @@ pub fn call_ends(setting: &Setting, state: &mut State, a: u8, error: Option<(boo
     }
 }
 
-/// The agent dies: no process receives the response to its call.
+/// Ends the agent: no process receives the response to its call.
 pub fn crash(setting: &Setting, state: &mut State, a: u8, effect: bool) {
     call_ends(setting, state, a, Some((effect, Answer::Unclear)));
     let alloc = &mut state.allocs[usize::from(a)];
@@ -285,7 +287,7 @@ pub fn crash(setting: &Setting, state: &mut State, a: u8, effect: bool) {
     (alloc.trying, alloc.tries) = (None, Tries::default());
 }
 
-/// The daemon of a volume's file system dies: its mounts on the node are dead, and tasks that use them fail.
+/// Ends the daemon of a volume's file system: its mounts on the node are dead, and tasks that use them fail.
 pub fn daemon_dies(setting: &Setting, state: &mut State, volume: usize, node: u8) {
     for place in [STAGE, target(0), target(1)] {
         if state.place(volume, node, place) == Place::Mounted {
@@ -314,7 +316,7 @@ pub fn may_start(setting: &Setting, state: &State, a: u8) -> bool {
         && (node.age < TTL || !setting.fenced())
 }
 
-/// The lease ran out: earlier answers of the servers do not count any more.
+/// Ends the lease of a node: earlier responses of the servers do not count any more.
 pub fn lapse(state: &mut State, node: u8) {
     for alloc in state.allocs.iter_mut().filter(|alloc| alloc.node == node) {
         alloc.confirmed = false;

@@ -2,9 +2,9 @@
 //! stateright.
 //!
 //! The servers' decisions are the real ones (`reconcile::next`, `claim::step`, `claim::reserve`, `modes::admit`,
-//! `lease`); the rules are stated in `caravan_volumes::invariants`. The client's side is its ledger's rules without
-//! I/O. Each use of a volume is explored with a few faults at a time; `CARAVAN_MODEL_FAULTS=2` allows each of them
-//! twice, which takes long.
+//! `lease`); the rules are stated in `caravan_volumes::invariants`. The client's side applies the rules of its ledger
+//! without I/O. Each use of a volume is explored with a few faults at a time. `CARAVAN_MODEL_FAULTS=2` allows each
+//! fault twice, which takes long.
 
 mod client;
 mod model;

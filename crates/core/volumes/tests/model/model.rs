@@ -10,7 +10,7 @@ use stateright::{Model, Property};
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// How far wall clocks step: as far as a fence lasts.
+/// The size of a step of a wall clock: the length of a fence.
 const STEP: i8 = 3;
 
 /// An event. `a` is an allocation, `n` a node, `v` a volume.
@@ -42,7 +42,7 @@ pub enum Event {
     RemoveNode {
         n: u8,
     },
-    /// An operator confirms that a node is off; the model allows that only if it is.
+    /// An operator confirms that a node is off. The model allows the confirmation only if the node is off.
     ConfirmOff {
         n: u8,
     },
@@ -116,7 +116,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns whether the event is neither a fault nor a user's request: it happens by itself, sooner or later.
+    /// Returns whether the event is neither a fault nor a user's request, but happens by itself sooner or later.
     pub fn is_quiet(self) -> bool {
         match self {
             Self::Place { .. }
@@ -141,7 +141,7 @@ impl Event {
     }
 }
 
-/// The model.
+/// The model of volumes, as stateright explores it.
 #[derive(Clone, Debug)]
 pub struct Volumes {
     pub setting: Setting,
@@ -273,7 +273,8 @@ impl Volumes {
         }
     }
 
-    /// Returns whether time may pass: not while a shim is late, since by then it has certainly ended its task.
+    /// Returns whether time may pass. It may not pass while a shim is late, because the shim has certainly ended its
+    /// task by then.
     fn may_tick(&self, state: &State) -> bool {
         let late = state.allocs.iter().any(|alloc| {
             let node = &state.nodes[usize::from(alloc.node)];
@@ -283,7 +284,7 @@ impl Volumes {
         !late && (waits || state.nodes.iter().any(|n| !n.renews()))
     }
 
-    /// Sends a heartbeat, which is answered if the servers know the node.
+    /// Sends a heartbeat, which the servers answer if they have the node.
     fn beat(state: &mut State, n: u8) {
         let node = &mut state.nodes[usize::from(n)];
         if node.renews() {
@@ -322,13 +323,13 @@ impl Volumes {
             alloc.entry = None;
             alloc.confirmed = false;
             alloc.reported = true;
-            // The node has released its mounts: its calls count again, and it is not lost any more.
+            // The node has released its mounts: its calls count again, and the node is no longer lost.
             let (volume, node) = (self.setting.volume(a), alloc.node);
             self.found_again(state, volume, node);
         }
     }
 
-    /// Marks a node in contact as not lost to a volume of which it holds nothing.
+    /// Marks a node in contact as not lost to a volume, if the node has no entry of that volume.
     fn found_again(&self, state: &mut State, volume: usize, node: u8) {
         let holds = (0..2_u8).filter(|a| self.setting.volume(*a) == volume);
         let mut holds = holds.map(|a| &state.allocs[usize::from(a)]);
@@ -462,8 +463,8 @@ impl Volumes {
         }
     }
 
-    /// Returns why the state is not settled: in a settled state every claim, task, target and attachment matches the
-    /// wanted state of its allocation.
+    /// Returns the reason that the state is not settled. In a settled state, every claim, task, target and attachment
+    /// matches the desired state of its allocation.
     pub fn unsettled(&self, state: &State) -> Option<String> {
         for (a, alloc) in state.allocs.iter().enumerate() {
             let holds = alloc.claim.filter(|c| c.phase.holds());
@@ -505,7 +506,7 @@ impl Volumes {
         None
     }
 
-    /// Rule 3 for a state in which no event happens by itself any more.
+    /// Returns whether a state violates rule 3: no event happens by itself any more, and the state is not settled.
     fn stuck(&self, state: &State) -> bool {
         let mut events = Vec::new();
         self.actions(state, &mut events);
@@ -513,22 +514,23 @@ impl Volumes {
         !moves && self.unsettled(state).is_some()
     }
 
-    /// Returns whether the quiet continuation of a state is followed: from one state in 256, or one in 8 with a planted
-    /// fault. Following all of them would take too long.
+    /// Returns whether the quiet continuation of a state is followed. One state in 256 is followed, or one in 8 with
+    /// a planted fault, because following all states would take too long.
     fn is_sampled(&self, state: &State) -> bool {
         let one_in = if self.setting.planted == Planted::Nothing { 256 } else { 8 };
         hash(state).is_multiple_of(one_in)
     }
 
-    /// Returns the final state of the fair continuation without new faults and requests, whatever the order of events.
+    /// Returns the final state of the fair continuation without new faults and requests, for one fair order of
+    /// events.
     pub fn in_quiet(&self, state: &State) -> State {
         let mut state = state.clone();
-        // Far more than any continuation takes.
+        // The limit is far more than any continuation takes.
         for turn in 0..400_u16 {
             let mut events = Vec::new();
             self.actions(&state, &mut events);
             events.retain(|e| e.is_quiet());
-            // Events are drawn fairly: no allocation retries for ever while others make no progress.
+            // Events are drawn fairly: no allocation retries permanently while other allocations make no progress.
             if !events.is_empty() {
                 let by = usize::try_from(hash(&turn) % 1024).unwrap_or(0) % events.len();
                 events.rotate_left(by);

@@ -4,13 +4,13 @@ use crate::model::{Event, Volumes};
 use crate::state::*;
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// Returns how often each fault that a run allows may happen.
+/// Returns the maximum number of times that each permitted fault of a run may happen.
 #[expect(clippy::disallowed_methods, reason = "a test asks its environment how far to explore")]
 fn times() -> u8 {
     std::env::var("CARAVAN_MODEL_FAULTS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// Returns a setting of one volume with room for one writer; the second allocation may be placed on either node.
+/// Returns a setting of one volume with room for one writer. The second allocation may be placed on either node.
 fn setting(attach: bool, stage: bool) -> Setting {
     Setting {
         attach,
@@ -46,7 +46,7 @@ fn finds(planted: Planted, property: &'static str, setting: Setting) {
     println!("{planted:?} breaks \"{property}\" by\n{}", story(path.into_actions()));
 }
 
-/// Returns the events, one per line.
+/// Returns the events as text, one per line.
 fn story(events: Vec<Event>) -> String {
     events.iter().map(|event| format!("  {event:?}\n")).collect()
 }
@@ -58,10 +58,10 @@ fn faults(change: impl Fn(&mut Budget, u8)) -> Budget {
     budget
 }
 
-/// All four kinds of plugins.
+/// The four kinds of plugins: whether they attach, and whether they stage.
 const KINDS: [(bool, bool); 4] = [(true, true), (false, true), (true, false), (false, false)];
 
-/// The two kinds that differ most.
+/// The two kinds of plugins that differ most.
 const ENDS: [(bool, bool); 2] = [(true, true), (false, false)];
 
 #[test]
@@ -98,7 +98,7 @@ fn nodes_that_fall_silent_and_come_back() {
     }
 }
 
-/// Wall clocks of servers and nodes step during a fence; recorded wall times decide nothing.
+/// Wall clocks of servers and nodes step during a fence. No decision depends on recorded wall times.
 #[test]
 fn wall_clocks_that_step() {
     let budget = faults(|b, n| (b.cuts, b.silences, b.steps) = (n, n, n));
@@ -161,7 +161,7 @@ fn two_volumes_do_not_disturb_each_other() {
     holds("two volumes, errors", Setting { budget: faults(|b, n| b.errors = n), ..two.clone() });
 }
 
-/// A plugin that refuses to repeat calls and to undo what does not exist: every claim ends even after errors and lost
+/// A plugin that refuses to repeat calls and to undo nonexistent mounts: every claim ends even after errors and lost
 /// responses.
 #[test]
 fn a_plugin_that_is_not_idempotent() {
@@ -176,7 +176,7 @@ fn a_plugin_that_is_not_idempotent() {
     holds("not idempotent, shared", Setting { budget: faults(|b, n| b.errors = n), ..shared });
 }
 
-/// A controller that refuses to detach what is not attached: every claim ends even after lost answers.
+/// A controller that refuses to detach without an attachment: every claim ends even after lost responses.
 #[test]
 fn a_controller_that_refuses_to_repeat_a_detach() {
     for lists_nodes in [false, true] {
@@ -192,7 +192,7 @@ fn a_controller_that_refuses_to_repeat_a_detach() {
     }
 }
 
-/// File systems whose daemon dies under one user or two, while a third waits.
+/// File systems whose daemon dies under one or two users, while a third user waits.
 #[test]
 fn daemons_that_die() {
     for strict in [false, true] {

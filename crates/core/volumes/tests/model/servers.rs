@@ -18,15 +18,15 @@ use std::sync::Arc;
 
 /// A unit of the model's time, in nanoseconds.
 const UNIT: i64 = 1_000_000_000;
-/// The constant current wall time: records keep distances.
+/// The constant current wall time; records keep distances to it.
 const NOW: UnixNanos = UnixNanos(1_000 * UNIT);
 /// The current time on the clock of the servers' process.
 const BOOT: BootInstant = BootInstant::from_nanos(77_000_000_000);
-/// One unit each, so that every order of events within a fence is tried.
+/// The spans of the lease: one unit each, so that every order of events within a fence is explored.
 pub const LEASE: Lease = Lease { ttl: Nanos(UNIT), kill_grace: Nanos(UNIT), margin: Nanos(UNIT) };
-/// Units of the whole fence.
+/// The length of the whole fence in units.
 pub const GRACE: u8 = 3;
-/// Units of the lease, and units until the shim has certainly ended the task.
+/// The units after which the lease runs out, and after which the shim has certainly ended the task (`KILLED`).
 pub const TTL: u8 = 1;
 pub const KILLED: u8 = 2;
 
@@ -117,7 +117,7 @@ impl Servers {
 
     fn record(&self, claim: &Claim) -> Record {
         let left = (claim.fence_until.0 - NOW.0) / UNIT;
-        // Only tracked if something could depend on it.
+        // The value is only tracked if an event could depend on it.
         let fencing = claim.phase == ClaimPhase::Fencing && self.setting.budget.steps > 0;
         Record {
             phase: claim.phase,
@@ -132,12 +132,12 @@ impl Servers {
         }
     }
 
-    /// Takes a step like the real state: an illegal one changes nothing.
+    /// Takes a step as the real state does: an illegal step changes nothing.
     fn step(&self, state: &mut State, a: u8, step: &ClaimStep) -> bool {
         let Some(before) = self.full(state, a) else { return false };
         let node = &mut state.nodes[usize::from(state.allocs[usize::from(a)].node)];
         let mut step = step.clone();
-        // Decided in the current silence of the node, or for a node without a record.
+        // The step was decided in the current silence of the node, or for a node without a record.
         let same = |index: u64| node.removed || (node.silent && u64::from(node.silence) == index);
         let valid = match &mut step {
             ClaimStep::Fence { silence: Some(silence), .. } if node.removed => {
@@ -165,7 +165,7 @@ impl Servers {
         true
     }
 
-    /// Removes what this process has seen of silences that are over and that no claim waits out.
+    /// Removes the silences that have ended and for which no claim waits from the record of this process.
     pub fn prune_seen(&self, state: &mut State) {
         if self.setting.planted == Planted::EarlierWaitCounts {
             return;
@@ -180,7 +180,7 @@ impl Servers {
         });
     }
 
-    /// The node is in contact again: earlier waits do not count any more.
+    /// Records that the node is in contact again: earlier waits do not count any more.
     pub fn returned(&self, state: &mut State, n: u8) {
         let of_node = |alloc: &&mut Alloc| alloc.node == n;
         for claim in state.allocs.iter_mut().filter(of_node).filter_map(|alloc| alloc.claim.as_mut()) {
@@ -192,7 +192,7 @@ impl Servers {
         self.prune_seen(state);
     }
 
-    /// An operator confirms that a node is off.
+    /// Records that an operator confirms that a node is off.
     pub fn confirmed_off(state: &mut State, n: u8) {
         let of_node = |alloc: &&mut Alloc| alloc.node == n;
         for claim in state.allocs.iter_mut().filter(of_node).filter_map(|alloc| alloc.claim.as_mut()) {
@@ -226,7 +226,7 @@ impl Servers {
         all.filter_map(|a| self.full(state, a)).collect()
     }
 
-    /// The allocation ends: the release of its claim begins in the same step.
+    /// Ends the allocation. The release of its claim begins in the same step.
     pub fn over(&self, state: &mut State, a: u8) {
         state.allocs[usize::from(a)].desired = Desired::Stop;
         if state.allocs[usize::from(a)].claim.is_some_and(|c| c.phase.is_live()) {
@@ -242,7 +242,7 @@ impl Servers {
         }
     }
 
-    /// Returns when the servers' process first saw the silence that a claim waits out.
+    /// Returns the time at which the servers' process first saw the silence that a claim waits out.
     fn seen(&self, state: &mut State, claim: &Claim, n: u8, presence: Presence, stale: bool) -> Seen {
         let ago = |age: u8| BootInstant::from_nanos(77_000_000_000 - u64::from(age) * 1_000_000_000);
         let mut seen = Seen::at(BOOT);
@@ -260,7 +260,8 @@ impl Servers {
         seen
     }
 
-    /// Returns the reconciler's next action for a claim. `stale`: it read the state before the node returned.
+    /// Returns the reconciler's next action for a claim. With `stale`, the reconciler read the state before the node
+    /// returned.
     pub fn decide(&self, state: &mut State, a: u8, stale: bool) -> Action {
         let Some(claim) = self.full(state, a).filter(|c| c.phase.holds()) else { return Action::Nothing };
         let volume = self.setting.volume(a);
@@ -300,7 +301,8 @@ impl Servers {
         }
     }
 
-    /// Returns whether the reconciler may act on a volume: no call of its own or of an earlier leader is in flight.
+    /// Returns whether the reconciler may act on a volume: no call of this leader or of an earlier leader is in
+    /// flight.
     pub fn has_turn(&self, state: &State, volume: usize) -> bool {
         match state.server_calls[volume] {
             None => true,
@@ -308,7 +310,7 @@ impl Servers {
         }
     }
 
-    /// Carries a decision out: records the intent, then begins the call.
+    /// Executes a decision: records the intent, then begins the call.
     pub fn act(&self, state: &mut State, a: u8, action: Action) -> bool {
         let step = match action {
             Action::Attach { external_node_id } => {
@@ -358,7 +360,7 @@ impl Servers {
         true
     }
 
-    /// Ends a call: with its effect or without, with a success or an error.
+    /// Ends a call with its effect or without it, and with a success or an error.
     pub fn call_ends(&self, state: &mut State, volume: usize, effect: bool, ok: bool) {
         let Some(ServerCall { alloc: a, verb, orphan }) = state.server_calls[volume].take() else { return };
         let node = state.allocs[usize::from(a)].node;
@@ -375,7 +377,7 @@ impl Servers {
         let phase = state.allocs[usize::from(a)].claim.map(|c| c.phase);
         // The volume was attached again, so that the plugin can detach it.
         let again = verb == Verb::ControllerPublish && phase == Some(ClaimPhase::Detaching);
-        // Only if the claim is still in the phase of the intent.
+        // The step is taken only if the claim is still in the phase of the intent.
         let intended = match verb {
             Verb::ControllerPublish if !again => ClaimPhase::Attaching,
             _ => ClaimPhase::Detaching,
@@ -414,8 +416,8 @@ impl Servers {
         self.step(state, a, &step);
     }
 
-    /// Returns the servers' step after the plugin refused to detach. The model does not count tries: each refusal is at
-    /// least the second one.
+    /// Returns the servers' step after the plugin refused to detach. The model does not count attempts: each refusal
+    /// is at least the second one.
     fn after_refusal(&self, state: &State, volume: usize, node: u8) -> AfterRefusal {
         let listed = match state.outside[volume].attached.contains(&node) {
             true => Listed::Attached,
@@ -434,7 +436,7 @@ impl Servers {
         }
     }
 
-    /// Applies a client's report as the servers do: with all steps that the claim still lacks.
+    /// Applies a client's report as the servers do, with all steps that the claim still lacks.
     pub fn report(&self, state: &mut State, a: u8, generation: u32, ended: bool) {
         for _ in 0..4 {
             let Some(record) = state.allocs[usize::from(a)].claim else { return };
@@ -472,7 +474,7 @@ impl Servers {
     }
 }
 
-/// Returns a call for an allocation's volume: one stage for all, a target for each.
+/// Returns a call for an allocation's volume. All allocations have one stage, and each has its own target.
 pub fn call(node: u8, a: u8, verb: Verb) -> Call<u8> {
     let placed = matches!(verb, Verb::Publish | Verb::Unpublish);
     Call { verb, node, target: if placed { 10 + a } else { 0 }, staging: 1 }

@@ -10,10 +10,10 @@ pub use caravan_volumes::node::MountPhase as Mount;
 /// The number of nodes, allocations and volumes.
 pub const TWO: usize = 2;
 
-/// Ages beyond this make no difference: every lease has run out and every fence is over.
+/// The age from which a greater age makes no difference: every lease has run out and every fence has ended.
 pub const OLD: u8 = 4;
 
-/// The servers' wanted state of an allocation.
+/// The servers' desired state of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Desired {
     Unplaced,
@@ -24,7 +24,7 @@ pub enum Desired {
 /// The allocation's state on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Runner {
-    /// The node has not received it.
+    /// The node has not received the allocation.
     None,
     Run,
     End,
@@ -39,9 +39,10 @@ pub struct Record {
     pub named: bool,
     pub proof: bool,
     pub generation: u32,
-    /// The silence of the node that is waited out; 0 = the node was in contact since.
+    /// The silence of the node for which the servers wait; 0 means that the node has been in contact since.
     pub fence: Option<u8>,
-    /// When the fence ends by the servers' wall clock. It is recorded, and must decide nothing.
+    /// The distance to the end of the fence on the servers' wall clock. It is recorded, and no decision may depend on
+    /// it.
     pub wall_left: i8,
     /// Whether an operator confirmed that the node is off.
     pub off: bool,
@@ -76,49 +77,49 @@ pub struct Alloc {
     pub claim: Option<Record>,
     pub runner: Runner,
     pub entry: Option<Entry>,
-    /// Whether the client knows from the servers that the claim holds, and its lease has not run out since.
+    /// Whether the servers have confirmed to the client that the claim holds, and its lease has not run out since.
     pub confirmed: bool,
     /// The generation of the claim when the client received the allocation.
     pub received_generation: u32,
-    /// Whether the client has reported, once, that it holds nothing of a claim that it never received.
+    /// Whether the client has reported, once, that it has nothing of a claim that it never received.
     pub reported: bool,
     /// Whether the reconciler saw the fence of the claim end before its node returned, and has not acted yet.
     pub overdue: bool,
-    /// Whether its task runs, and writes.
+    /// Whether the allocation's task runs, and writes.
     pub task: bool,
     /// The client's call in flight.
     pub call: Option<Verb>,
     /// The current attempt, which holds the lock of the volume.
     pub trying: Option<Goal>,
-    /// The calls of this attempt; for a release, of all its attempts.
+    /// The calls of this attempt. A release has the calls of all its attempts.
     pub tries: Tries,
 }
 
 /// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// Whether the agent runs.
+    /// Whether the agent of the node runs.
     pub up: bool,
-    /// Whether messages arrive.
+    /// Whether messages between the node and the servers arrive.
     pub linked: bool,
     /// The time since the last answered heartbeat was sent.
     pub age: u8,
-    /// Whether the servers recorded its silence.
+    /// Whether the servers recorded the node's silence.
     pub silent: bool,
-    /// The number of its silence, which stands for the index of the command that recorded it.
+    /// The number of the node's silence, which stands for the index of the command that recorded it.
     pub silence: u8,
-    /// How far its wall clock has stepped: nothing may depend on it.
+    /// The distance by which the node's wall clock has stepped; no decision may depend on it.
     pub skew: i8,
-    /// Whether its record was removed.
+    /// Whether the node's record was removed.
     pub removed: bool,
 }
 
 impl Node {
-    /// Returns whether its heartbeats are answered and renew its lease.
+    /// Returns whether the servers answer the node's heartbeats and renew its lease.
     pub fn renews(&self) -> bool {
         self.up && self.linked && !self.silent && !self.removed
     }
-    /// Returns whether it reaches the servers and is known to them.
+    /// Returns whether the node reaches the servers and they have its record.
     pub fn in_contact(&self) -> bool {
         self.renews()
     }
@@ -129,7 +130,7 @@ impl Node {
 pub struct ServerCall {
     pub alloc: u8,
     pub verb: Verb,
-    /// Whether the leader that made it is gone: then no process receives the response.
+    /// Whether the leader that made the call is gone. In this case, no process receives the response.
     pub orphan: bool,
 }
 
@@ -153,9 +154,9 @@ pub struct Budget {
     pub silences: u8,
     pub regrants: u8,
     pub deaths: u8,
-    /// Steps of the servers' and the clients' wall clocks, forward or back.
+    /// The number of steps of the servers' and the clients' wall clocks, forward or back.
     pub steps: u8,
-    /// Confirmations of an operator that a node is off, only given while it is.
+    /// The number of an operator's confirmations that a node is off, only given while it is off.
     pub confirms: u8,
 }
 
@@ -166,10 +167,10 @@ pub struct State {
     pub nodes: [Node; TWO],
     pub outside: [Outside<u8>; TWO],
     pub server_calls: [Option<ServerCall>; TWO],
-    /// Mounts whose daemon has died: volume, node and place.
+    /// The mounts whose daemon has died: volume, node and place.
     pub dead: BTreeSet<(usize, u8, u8)>,
-    /// How long the servers' process has seen the silences of nodes, on its own clock, by node and silence. A new
-    /// leader has seen none.
+    /// The time for which the servers' process has seen the silences of nodes, on its own clock, by node and silence.
+    /// A new leader has seen none.
     pub seen: BTreeMap<(u8, u8), u8>,
     pub copy: Option<Copy>,
     /// Whether the plugin has reported whether it attaches.
@@ -179,7 +180,7 @@ pub struct State {
     pub broken: Option<(Rule, String)>,
 }
 
-/// A fault planted into the model, to show that it would be found.
+/// A fault planted into the model, to show that the model finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Planted {
     Nothing,
@@ -195,9 +196,9 @@ pub enum Planted {
     EarlierWaitCounts,
     /// A heartbeat renews the lease before the node's return is recorded.
     RenewedBeforeRecorded,
-    /// A node starts a task again on an existing mount, without asking whether the claim still holds.
+    /// A node starts a task again on an existing mount, without checking whether the claim still holds.
     RestartWithoutAsking,
-    /// A node takes over a stage of a claim that may have ended.
+    /// A node uses a stage of a claim that may have ended.
     StageOfAnybody,
     /// A new leader calls the plugin while the call of the old one may still take effect.
     OverlappingLeaders,
@@ -209,26 +210,26 @@ pub enum Planted {
     UnstageUnderOthers,
     /// A node does not report on an allocation that ended before the node received it.
     UnknownIgnored,
-    /// A node that never mounted a volume reports that for the claim's first generation, whichever generation it
-    /// received.
+    /// A node that never mounted a volume reports that for the claim's first generation, even if it received another
+    /// one.
     NothingOfTheFirst,
-    /// A late report counts for the allocation's current claim, whatever its generation.
+    /// A late report counts for the allocation's current claim, even if its generation is another one.
     GenerationIgnored,
-    /// The client takes the plugin's refusal to undo a mount as its end, even if it is mounted.
+    /// The client treats the plugin's refusal to undo a mount as proof of its end, even if the mount exists.
     RefusalIsProof,
     /// The client trusts the plugin only: a refusal keeps the claim, although nothing is mounted.
     WordIsTheOnlyProof,
     /// The client does not end a mount that blocks a new stage.
     StageInTheWay,
-    /// The client ends a dead stage although others have their targets on it.
+    /// The client ends a dead stage although other claims have their targets on it.
     DeadStageUnderUsers,
     /// A claim that never staged counts as a user of the stage.
     NewcomerIsUser,
     /// A refused call counts as never made.
     FailedIsNever,
-    /// The servers take an attach with an open outcome for a refused one.
+    /// The servers treat an attach with an open outcome as a refused one.
     UnclearAttachIsRefused,
-    /// The servers take a plugin's refusal to detach for the end of the attachment.
+    /// The servers treat a plugin's refusal to detach as the end of the attachment.
     DetachRefusalIsProof,
     /// The servers only repeat a refused detach.
     DetachIsOnlyRepeated,
@@ -239,10 +240,10 @@ pub enum Planted {
 pub struct Setting {
     pub attach: bool,
     pub stage: bool,
-    /// Whether many nodes and writers are allowed, instead of one of each.
+    /// Whether many nodes and writers are allowed, instead of one node and one writer.
     pub shared: bool,
-    /// Whether the plugin's node service is not idempotent: it refuses to undo what does not exist, and to mount over a
-    /// mount.
+    /// Whether the plugin's node service is not idempotent: it refuses to undo nonexistent mounts, and to mount over
+    /// a mount.
     pub strict: bool,
     /// Whether the plugin's controller refuses to detach a volume that is not attached.
     pub strict_controller: bool,
@@ -309,7 +310,7 @@ impl Setting {
     pub fn volume(&self, alloc: u8) -> usize {
         usize::from(self.volume_of[usize::from(alloc)])
     }
-    /// Returns whether the fence applies: only to single-writer volumes.
+    /// Returns whether the fence applies, which is the case for single-writer volumes only.
     pub fn fenced(&self) -> bool {
         !self.shared
     }

@@ -1,8 +1,9 @@
-//! The hand-over of a fence across leader terms: two servers, of which each may believe that it leads, and a node whose
-//! task is the only writer of a volume. A deposed leader keeps its old state until it learns of the next term.
+//! The transfer of a fence across leader terms. There are two servers, of which each may believe that it leads, and a
+//! node whose task is the only writer of a volume. A deposed leader keeps its old state until it receives the next
+//! term.
 //!
-//! The decisions are the real ones (`reconcile::next`), as is the state machine of the claim. The model in `model.rs` has
-//! one process of servers at a time; this one has two at the same time.
+//! The decisions are the real ones (`reconcile::next`), and so is the state machine of the claim. The model in
+//! `model.rs` has one process of servers at a time. This model has two at the same time.
 
 use caravan_messages::ClaimReportStep;
 use caravan_types::command::{ClaimStep, LetGo};
@@ -18,10 +19,10 @@ const UNIT: i64 = 1_000_000_000;
 const NOW: UnixNanos = UnixNanos(1_000 * UNIT);
 const BOOT: BootInstant = BootInstant::from_nanos(77_000_000_000);
 const LEASE: Lease = Lease { ttl: Nanos(UNIT), kill_grace: Nanos(UNIT), margin: Nanos(UNIT) };
-/// Units after which the shim may, and must, have ended the task.
+/// The units after which the shim may have ended the task, and must have ended it (`KILLED`).
 const TTL: u8 = 1;
 const KILLED: u8 = 2;
-/// Ages beyond this make no difference.
+/// The age from which a greater age makes no difference.
 const OLD: u8 = 4;
 
 /// A mistake that the model must find.
@@ -32,7 +33,7 @@ enum Planted {
     NoRound,
     /// A new leader counts the wait of its predecessor.
     InheritedWait,
-    /// A new leader answers a heartbeat before it has recorded that the node is back.
+    /// A new leader answers a heartbeat before it has recorded the node's return.
     RenewedBeforeRecorded,
     /// The next silence of a node has the index of the last one.
     SilenceWithoutIndex,
@@ -51,10 +52,10 @@ struct Records {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Server {
-    /// The term in which the server believes that it leads; 0 = it does not.
+    /// The term in which the server believes that it leads; 0 means that it does not.
     term: u8,
     records: Records,
-    /// The silence that the server waits out, and its age.
+    /// The silence for which the server waits, and the time since the server first saw it.
     seen: Option<(u8, u8)>,
 }
 
@@ -63,10 +64,10 @@ struct State {
     term: u8,
     records: Records,
     servers: [Server; 2],
-    /// The time since the node sent the last heartbeat that was answered.
+    /// The time since the node sent the last heartbeat that a server answered.
     age: u8,
     linked: bool,
-    /// Whether the node's task runs, and the task of another node.
+    /// Whether the node's task runs. The next field is the same for the task of another node.
     task: bool,
     second: bool,
     leaders: u8,
@@ -120,7 +121,7 @@ impl Terms {
         state.servers[s].term == state.term || self.late_writes || self.planted == Planted::UncheckedWrite
     }
 
-    /// Takes a step as the real state does: if the record is still the one on which the server decided.
+    /// Takes a step as the real state does, if the record is unchanged since the server's decision.
     fn step(&self, state: &mut State, s: usize, step: &ClaimStep) {
         if !self.may_write(state, s) {
             return;
@@ -148,7 +149,7 @@ impl Terms {
         self.publish(state);
     }
 
-    /// The server that leads the current term has all records.
+    /// Copies all records to the server that leads the current term.
     fn publish(&self, state: &mut State) {
         let (term, records) = (state.term, state.records.clone());
         for server in state.servers.iter_mut().filter(|server| server.term == term) {
@@ -196,7 +197,7 @@ impl Terms {
         self.step(state, s, &step);
     }
 
-    /// A heartbeat arrives at a server that believes that it leads.
+    /// Delivers a heartbeat to a server that believes that it leads.
     fn beat(&self, state: &mut State, s: usize) {
         let leads = state.servers[s].term == state.term;
         if !leads && self.planted != Planted::NoRound {
@@ -235,7 +236,7 @@ impl Terms {
         self.publish(state);
     }
 
-    /// The client proves that nothing is mounted.
+    /// Delivers the client's proof that nothing is mounted.
     fn report(&self, state: &mut State) {
         let leader = usize::from(state.servers[1].term == state.term);
         while let Some(step) = claim::reported(&claim(&state.records), &ClaimReportStep::Unstaged, NOW) {
@@ -324,7 +325,7 @@ impl Model for Terms {
             true => {}
             false => events.push(Event::Heal),
         }
-        // By then the shim has certainly ended its task.
+        // At this age, the shim has certainly ended its task.
         if !state.task || state.age < KILLED {
             events.push(Event::Tick);
         }
