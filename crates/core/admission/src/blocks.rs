@@ -1,4 +1,4 @@
-//! Rules for the blocks of a task that are stored unparsed: templates, artifacts, identities, secrets, ...
+//! Rules for the blocks of a task that are stored unparsed: templates, artifacts, identities, secrets and others.
 
 use super::one_of;
 use super::problem::{Findings, ProblemCode as Code};
@@ -94,8 +94,8 @@ fn unsupported<T: api::decode::ApiValue>(block: &Unsupported) -> Option<T> {
     from_value(&block.0).ok()
 }
 
-/// Checks every block of a list. The list has a field and a word for titles, as `("Templates", "Template")`. Problems are
-/// reported under the number of the block.
+/// Checks every block of a list. The list has a field and a noun for titles, such as `("Templates", "Template")`.
+/// Problems are reported under the number of the block.
 fn each<T>(
     blocks: &[T],
     (field, what): (&'static str, &str),
@@ -129,7 +129,7 @@ fn leads_out(above: i64, path: &str) -> bool {
     })
 }
 
-/// Checks `change_mode` with the signal that one of its values needs.
+/// Checks `change_mode` with the signal that the mode `signal` requires.
 fn change_mode(mode: &str, signal: &str, known: &[&str], errors: &mut Findings) {
     if !known.contains(&mode) {
         errors.add(Code::UnknownWord, "ChangeMode", one_of("Invalid change mode given:", mode, known));
@@ -267,7 +267,7 @@ fn vault(vault: &api::Vault, errors: &mut Findings) {
     errors.nest("Vault validation failed: ", found);
 }
 
-/// Whether a name has 1 to 128 letters, digits and the given marks.
+/// Whether a name has 1 to 128 letters, digits and permitted marks.
 fn is_name(name: &str, marks: &[u8]) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || marks.contains(&b))
 }

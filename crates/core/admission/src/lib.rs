@@ -1,8 +1,8 @@
-//! Admission of jobs: refuses invalid jobs before they are stored, with all problems in one answer. The servers add the
-//! checks that need the state (namespaces, node pools, registered volumes).
+//! Admission of jobs: the refusal of invalid jobs before they are stored, with all problems in one response. The
+//! servers add the checks that need the state (namespaces, node pools, registered volumes).
 //!
-//! Problems are data: a path in the job, a code and a sentence ([`Problem`]). Their texts nest as API clients know
-//! them, `Task group g validation failed: 1 error occurred: ...`; [`Problems`] keeps that nesting, and answers render it.
+//! Problems are data: a path in the job, a code and a sentence ([`Problem`]). Their texts nest as API clients expect,
+//! `Task group g validation failed: 1 error occurred: ...`. [`Problems`] keeps that nesting, and responses render it.
 //!
 //! Rules: docs/reference/jobspec.md, section 6, docs/reference/storage.md, sections 1.1 and 4.2. Pure.
 
@@ -40,14 +40,14 @@ const MAX_COUNT: u64 = 50_000;
 /// The verdict on a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Reasons to refuse the job.
+    /// The reasons to refuse the job.
     pub errors: Problems,
-    /// Settings that work but should be looked at.
+    /// The settings that work but deserve attention.
     pub warnings: Problems,
 }
 
 impl Verdict {
-    /// Returns all errors as one text, in the shape that clients of Nomad know.
+    /// Returns all errors as one text, in the form that clients of Nomad expect.
     #[must_use]
     pub fn refusal(&self) -> String {
         joined(&self.errors.texts())
@@ -59,7 +59,7 @@ impl Verdict {
         joined_warnings(&self.warnings.texts())
     }
 
-    /// Returns errors, then warnings, as answers carry them.
+    /// Returns errors, then warnings, in the form of responses.
     #[must_use]
     pub fn to_api(&self) -> Vec<JobProblem> {
         let mut all = self.errors.to_api(Severity::Error);
@@ -74,7 +74,8 @@ pub fn check(job: &Job) -> Verdict {
     check_all(job, Misfits::default())
 }
 
-/// Checks a job that did not convert completely ([`api::fit`]). Conversion errors are reported where they belong.
+/// Checks a job that did not convert completely ([`api::fit`]). Conversion errors are reported under the path of
+/// their setting.
 #[must_use]
 pub fn check_all(job: &Job, mut misfits: Misfits) -> Verdict {
     let (mut errors, mut warnings) = (Findings::default(), Findings::default());
@@ -240,8 +241,7 @@ pub fn joined_warnings(warnings: &[String]) -> String {
     }
 }
 
-/// Reports an unknown word in a text that clients know: only the suggestion of a similar known word is
-/// added.
+/// Reports an unknown word in a text that clients recognize: only the suggestion of a similar known word is added.
 fn unknown(what: &str, word: &str, known: &[&str]) -> String {
     format!("{what} \"{word}\"{}", caravan_types::words::suggestion(word, known.iter().copied()))
 }

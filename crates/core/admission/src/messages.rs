@@ -37,7 +37,7 @@ fn task(job: &mut Job) -> &mut Task {
     &mut job.task_groups[0].tasks[0]
 }
 
-/// Gives the group a volume request.
+/// Adds a volume request to the group.
 fn source(job: &mut Job, source: &str, per_alloc: bool) {
     let request = VolumeRequest {
         name: "v".into(),
@@ -51,7 +51,7 @@ fn source(job: &mut Job, source: &str, per_alloc: bool) {
     group(job).volumes.insert("v".into(), request);
 }
 
-/// One block from its JSON.
+/// Parses one block from its JSON.
 fn block<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
@@ -162,7 +162,7 @@ fn every_warning_is_reported() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The builders of the cases make valid jobs before a case changes them.
+/// The builders of the cases create valid jobs before a case changes them.
 #[test]
 fn the_cases_begin_with_what_is_right() {
     let not_built = |error: &String| !error.contains("not supported yet");
@@ -181,7 +181,7 @@ fn the_cases_begin_with_what_is_right() {
     assert_eq!(check(&job).errors.texts(), Vec::<String>::new());
 }
 
-/// Returns all problems that the cases bring about, each with the job that has it.
+/// Returns all problems that the cases cause, each with its job.
 fn all_problems() -> Vec<(Job, Problem)> {
     let all = [job::CASES, group::CASES, service::CASES, task::CASES, warnings::CASES];
     let mut out = Vec::new();
@@ -194,7 +194,7 @@ fn all_problems() -> Vec<(Job, Problem)> {
     out
 }
 
-/// Codes of problems that take more than the job to find; the tests of the servers and of the API bring them about.
+/// The codes of problems whose detection needs more than the job. The tests of the servers and of the API cause them.
 const BY_STATE: [ProblemCode; 4] = [
     ProblemCode::Nonexistent,
     ProblemCode::NotAllowedInNamespace,
@@ -219,7 +219,7 @@ fn follow(json: &Value, problem: &Problem) -> Result<(), String> {
     let mut value = json;
     for step in problem.path.steps() {
         let next = match step {
-            // Below a block that is missing there are fields only.
+            // A path below a missing block consists of fields only.
             PathStep::Field(_) if value.is_null() => continue,
             PathStep::Field(name) => value.get(name.as_ref()),
             PathStep::Index(at) => value.get(at),
@@ -243,7 +243,7 @@ fn every_path_leads_to_a_setting_of_the_job() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// All errors are reported at once.
+/// All errors are reported together.
 #[test]
 fn errors_are_collected() {
     let mut job = minimal();

@@ -117,7 +117,7 @@ pub(super) fn restart(policy: &RestartPolicy, misfits: &mut Misfits, errors: &mu
     }
 }
 
-/// Returns the total time of a policy's attempts.
+/// Returns the total time of a policy's attempts in nanoseconds.
 fn span_of(policy: &ReschedulePolicy) -> i64 {
     let limit = policy.max_delay.0.max(policy.delay.0);
     let (mut total, mut last, mut next) = (0_i64, 0_i64, policy.delay.0);

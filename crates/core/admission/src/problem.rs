@@ -1,19 +1,19 @@
-//! Problems as data, nested as the text of an answer nests them.
+//! Problems as data, with the nesting of the response's text.
 
 use caravan_api::{Fault, JobPath, JobProblem, Misfits, Severity};
 
-/// Declares the codes with their names in answers.
+/// Declares the codes with their names in responses.
 macro_rules! codes {
     ($($(#[$meta:meta])* $name:ident = $text:literal,)*) => {
-        /// Kind of a problem. The names are part of the API: a code may be added, never renamed.
+        /// The kind of a problem. The names are part of the API: a code may be added, never renamed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum ProblemCode { $($(#[$meta])* $name,)* }
 
         impl ProblemCode {
-            /// All codes.
+            /// All codes, in the order of their declaration.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Returns the name of the code in answers.
+            /// Returns the name of the code in responses.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
@@ -23,29 +23,29 @@ macro_rules! codes {
 }
 
 codes! {
-    /// A setting that is needed is not there, or empty.
+    /// A required setting that is absent or empty.
     Missing = "missing",
-    /// Two entries have what only one may have.
+    /// Two entries with a value that only one entry may have.
     Duplicate = "duplicate",
-    /// A word that the setting does not know.
+    /// A word that is not among the words of the setting.
     UnknownWord = "unknown_word",
     /// A name with characters or of a length that names cannot have.
     InvalidName = "invalid_name",
     /// A value that cannot be read.
     InvalidValue = "invalid_value",
-    /// A number or duration below the lowest that is allowed.
+    /// A number or duration below the minimum.
     BelowMinimum = "below_minimum",
-    /// A number, duration or text above the highest that is allowed.
+    /// A number, duration or text above the maximum.
     AboveMaximum = "above_maximum",
     /// Two settings contradict each other.
     Conflict = "conflict",
-    /// A name of something that the job does not define.
+    /// A name of an object that the job does not define.
     UndefinedReference = "undefined_reference",
     /// A setting that jobs of this type cannot have.
     NotForJobType = "not_for_job_type",
-    /// A setting that cannot stand in this block.
+    /// A setting that is not permitted in this block.
     NotAllowedHere = "not_allowed_here",
-    /// A setting that this release does not carry out.
+    /// A setting that this release does not support.
     Unsupported = "unsupported",
     /// A path that leads out of the directory of the allocation.
     PathEscapes = "path_escapes",
@@ -59,7 +59,7 @@ codes! {
     InvalidTimeZone = "invalid_time_zone",
     /// More users of a volume than its access mode allows.
     TooManyUsers = "too_many_users",
-    /// A registered volume that lacks the mode that the job asks for.
+    /// A registered volume that lacks the requested mode.
     VolumeLacksMode = "volume_lacks_mode",
     /// A namespace or node pool that does not exist.
     Nonexistent = "nonexistent",
@@ -71,26 +71,26 @@ codes! {
     Deprecated = "deprecated",
     /// A setting that has no effect.
     NoEffect = "no_effect",
-    /// A setting that is weaker than it should be.
+    /// A setting that is weaker than recommended.
     Insecure = "insecure",
-    /// An update that stops all allocations at once.
+    /// An update that stops all allocations together.
     Disruptive = "disruptive",
-    /// Services that vanish from the catalog while they are still called.
+    /// Services that vanish from the catalog while callers still use them.
     AbruptStop = "abrupt_stop",
     /// A template that fails when it is rendered.
     InvalidTemplate = "invalid_template",
-    /// A part of the answer that the caller may not see.
+    /// A part of the response that the caller may not see.
     Hidden = "hidden",
 }
 
 /// A single problem of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Place in the canonicalised job; [`JobPath::written_in`] leads to the place in the submitted job.
+    /// The place in the canonicalised job. [`JobPath::written_in`] returns the place in the submitted job.
     pub path: JobPath,
-    /// Kind.
+    /// The kind of the problem.
     pub code: ProblemCode,
-    /// Sentence, without the titles of the lists that it stands in.
+    /// The sentence, without the titles of the lists that contain it.
     pub text: String,
 }
 
@@ -100,7 +100,7 @@ impl Problem {
         Self { path, code, text: text.into() }
     }
 
-    /// Returns the problem as answers carry it.
+    /// Returns the problem in the form of responses.
     #[must_use]
     pub fn to_api(&self, severity: Severity) -> JobProblem {
         JobProblem {
@@ -144,7 +144,7 @@ impl Item {
 pub struct Problems(Vec<Item>);
 
 impl Problems {
-    /// Whether there is none.
+    /// Whether the list has no problem.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -157,13 +157,13 @@ impl Problems {
         all.into_iter()
     }
 
-    /// Returns the texts of the outermost lists and problems, as answers list them.
+    /// Returns the texts of the outermost lists and problems, as responses list them.
     #[must_use]
     pub fn texts(&self) -> Vec<String> {
         self.0.iter().map(Item::text).collect()
     }
 
-    /// Returns all problems as answers carry them.
+    /// Returns all problems in the form of responses.
     #[must_use]
     pub fn to_api(&self, severity: Severity) -> Vec<JobProblem> {
         self.iter().map(|problem| problem.to_api(severity)).collect()
@@ -174,12 +174,12 @@ impl Problems {
         self.push_after("", problem);
     }
 
-    /// Adds a problem that has words before it in the text of an answer.
+    /// Adds a problem with `lead` before it in the text of a response.
     pub fn push_after(&mut self, lead: impl Into<String>, problem: Problem) {
         self.0.push(Item::One { lead: lead.into(), problem });
     }
 
-    /// Removes the problem of a setting that looks missing, outside inner lists.
+    /// Removes the problem of a setting that appears to be missing, outside inner lists.
     fn remove_missing(&mut self, at: &JobPath) {
         self.0.retain(|item| {
             !matches!(item, Item::One { problem, .. }
@@ -233,7 +233,7 @@ impl Findings {
         self.found.is_empty()
     }
 
-    /// Adds a problem of a field of the block; of the block itself where `field` is empty.
+    /// Adds a problem of a field of the block. An empty `field` stands for the block itself.
     pub(crate) fn add(&mut self, code: ProblemCode, field: &'static str, text: impl Into<String>) {
         self.add_at(code, self.path.clone().field(field), text);
     }
@@ -242,8 +242,8 @@ impl Findings {
         self.found.push(Problem::new(code, path, text));
     }
 
-    /// Adds conversion errors, which know their own paths. A setting that did not convert looks missing to the rules
-    /// of its block; the conversion error replaces that problem.
+    /// Adds conversion errors, which contain their own paths. A setting that did not convert appears to be missing to
+    /// the rules of its block. The conversion error replaces that problem.
     pub(crate) fn misfits(&mut self, misfits: Misfits) {
         for misfit in misfits.0 {
             self.found.remove_missing(&misfit.at);
@@ -256,7 +256,7 @@ impl Findings {
         }
     }
 
-    /// Adds the problems of an inner block as a list under a title, unless there is none.
+    /// Adds the problems of an inner block as a list under a title, unless the list is empty.
     pub(crate) fn nest(&mut self, title: impl Into<String>, inner: Self) {
         self.found.nest(title, inner.found);
     }

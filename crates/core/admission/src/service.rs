@@ -99,8 +99,8 @@ fn one(
         errors.add(Code::UnknownWord, "Provider", text);
     }
     if errors.is_empty() {
-        // The references of a service are checked only if the service itself is valid: clients expect these errors
-        // alone.
+        // The references of a service are checked only if the service itself is valid, because clients expect these
+        // errors alone.
         if !service.port_label.is_empty() {
             port(&service.port_label, labels, errors);
         }
@@ -291,14 +291,14 @@ pub(super) fn unregistered(owner: &str, services: &[ServiceSpec], warnings: &mut
     }
 }
 
-/// Refuses settings that the built-in provider does not support. It supports more than Nomad's: scripts, gRPC, and
-/// thresholds.
+/// Refuses settings that the built-in provider does not support. The provider supports more than Nomad's provider:
+/// scripts, gRPC, and thresholds.
 fn nomad_check(check: &CheckSpec, errors: &mut Findings) {
     for (field, what, used) in [
         ("Expose", "expose", check.expose),
         ("AddressMode", "address_mode = \"driver\"", check.address_mode == "driver"),
         ("FailuresBeforeWarning", "failures_before_warning", check.failures_before_warning > 0),
-        // Nomad's provider has no gRPC checks; Caravan's may set the server name.
+        // Nomad's provider has no gRPC checks. Caravan's provider has them, and they may set the server name.
         ("TLSServerName", "tls_server_name", !check.tls_server_name.is_empty() && check.kind != "grpc"),
         ("OnUpdate", "on_update = \"ignore_warnings\"", check.on_update == "ignore_warnings"),
         (

@@ -9,19 +9,19 @@ use std::collections::HashSet;
 /// The owner of a list, which determines the allowed operators and attributes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// A job or a group.
+    /// The list of a job or a group.
     Group,
-    /// A task.
+    /// The list of a task.
     Task,
-    /// A device.
+    /// The list of a device.
     Device,
 }
 
-/// The attributes of a node outside `attr.` and `meta.`.
+/// The references to attributes of a node outside `attr.` and `meta.`.
 const NODE: [&str; 5] =
     ["${node.unique.id}", "${node.unique.name}", "${node.datacenter}", "${node.class}", "${node.pool}"];
 
-/// Checks an attribute: literal text, or a reference to a node attribute that the scheduler knows.
+/// Checks an attribute: literal text, or a reference to a node attribute that the scheduler supports.
 fn attribute(target: &str) -> Result<(), String> {
     let known = !target.starts_with("${")
         || NODE.contains(&target)
@@ -133,8 +133,8 @@ pub(super) fn affinities(list: &[Affinity], errors: &mut Findings) {
     }
 }
 
-/// Adds warnings about affinities and spreads that look at what no node has. They are allowed, because they only
-/// prefer, but they never have an effect. `lead` comes before each text.
+/// Adds warnings about affinities and spreads whose attribute no node has. They are allowed, because they are
+/// preferences, but they never have an effect. `lead` comes before each text.
 pub(super) fn strangers(affinities: &[Affinity], spreads: &[Spread], lead: &str, warnings: &mut Findings) {
     let of_affinities = affinities.iter().enumerate().map(|(at, a)| {
         (

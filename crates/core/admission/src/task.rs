@@ -8,7 +8,7 @@ use caravan_types::Nanos;
 use caravan_types::component::{MAX_COMPONENT_BYTES, check_component};
 use caravan_types::job::{CsiPluginConfig, Job, JobType, Numa, RequestedDevice, Resources, Task, TaskGroup};
 
-/// The maximum length of a task's name: its log files have a suffix.
+/// The maximum length of a task's name in bytes: the names of its log files have a suffix.
 const MAX_TASK_NAME_BYTES: usize = MAX_COMPONENT_BYTES - ".stdout.4294967295".len();
 
 pub(super) fn check(
@@ -78,7 +78,7 @@ pub(super) fn check(
         ("schedule", "Schedule", task.schedule.is_some()),
     ] {
         if present {
-            // A task without a block that it relies on is worse than a refused job.
+            // A stored task without a block that it relies on would be worse than a refused job.
             errors.add(Code::Unsupported, field, format!("{block} blocks are not supported yet"));
         }
     }
@@ -105,7 +105,7 @@ fn name(task: &Task, errors: &mut Findings) {
     }
 }
 
-/// Checks the logs of a task. A number in `unfit` is not reported again.
+/// Checks the logs of a task. A number in `unfit` is not reported twice.
 fn logs(group: &TaskGroup, task: &Task, unfit: Misfits, errors: &mut Findings) {
     errors.misfits(unfit);
     let logs = &task.log_config;
@@ -155,7 +155,7 @@ fn numa_preferences(resources: &Resources, numa: &Numa, errors: &mut Findings) {
     }
 }
 
-/// Checks what a task asks for. The least that everything needs comes in an error of its own.
+/// Checks the resources that a task requests. Values below the minimum are reported in a separate error.
 fn resources(task: &Task, errors: &mut Findings) {
     let resources = &task.resources;
     if resources.cores > 0 && resources.cpu > 0 {
@@ -215,7 +215,7 @@ fn resources(task: &Task, errors: &mut Findings) {
 fn devices(list: &[RequestedDevice], errors: &mut Findings) {
     for (index, device) in list.iter().enumerate() {
         let mut found = errors.element("Devices", index);
-        // The name of a model may contain slashes.
+        // The name of a device model may contain slashes.
         if device.name.splitn(3, '/').any(str::is_empty) {
             let text = format!(
                 "invalid device name \"{}\": it is type, vendor/type or vendor/type/name",

@@ -18,7 +18,7 @@ pub(super) fn check(job: &Job, errors: &mut Findings) {
     }
 }
 
-/// Checks a periodic block. One that is switched off is not looked at.
+/// Checks a periodic block. A disabled block is not checked.
 fn periodic(rule: &Periodic, errors: &mut Findings) {
     if !rule.enabled {
         return;
@@ -39,7 +39,7 @@ fn periodic(rule: &Periodic, errors: &mut Findings) {
     }
     for (number, spec) in rule.expressions().enumerate() {
         if let Err(error) = Cron::parse(spec) {
-            // The single expression comes before those of the list.
+            // The single expression comes before the expressions of the list.
             let at = number.checked_sub(usize::from(!rule.spec.is_empty()));
             let path = errors.path.clone();
             let path =
@@ -76,11 +76,11 @@ pub fn keep_origin(old: Option<&Job>, new: &mut Job) {
     }
 }
 
-/// Refuses a new specification that changes a setting that cannot change. The parent of a job is set by the servers
-/// only, because the child acts for its parent.
+/// Refuses a new specification that changes an immutable setting. Only the servers set the parent of a job, because
+/// the child acts for its parent.
 ///
 /// # Errors
-/// The first such setting.
+/// Returns the problem of the first such setting.
 pub fn update(old: Option<&Job>, new: &Job) -> Result<(), Problem> {
     let immutable =
         |field, text: String| Err(Problem::new(Code::Immutable, JobPath::root().field(field), text));

@@ -4,7 +4,7 @@
 use crate::problem::{Findings, ProblemCode as Code};
 use caravan_types::job::{Task, TaskGroup};
 
-/// Adds a warning that names the settings of a task that have no effect, if there is one.
+/// Adds a warning that names the settings of a task that have no effect, if the task has any.
 pub(super) fn of_task(task: &Task, warnings: &mut Findings) {
     let labelled = task.volume_mounts.iter().position(|mount| !mount.selinux_label.is_empty());
     if let Some(at) = labelled {

@@ -49,8 +49,8 @@ fn one(job: &Job, group: &TaskGroup, request: &VolumeRequest, errors: &mut Findi
     owner(request, errors);
 }
 
-/// Checks owner and mode of the volume's root, and the setting for a broken mount. Only the node knows the names of
-/// users.
+/// Checks owner and mode of the volume's root, and the setting for a broken mount. Names of users are resolved on the
+/// node only.
 fn owner(request: &VolumeRequest, errors: &mut Findings) {
     for (field, key, value) in [("user", "User", &request.user), ("group", "Group", &request.group)] {
         if value.contains([':', '/', '\0']) || value.contains(char::is_whitespace) {
@@ -89,7 +89,7 @@ fn owner(request: &VolumeRequest, errors: &mut Findings) {
     }
 }
 
-/// Whether mount options ask for something; an empty block does not.
+/// Whether mount options contain a setting; an empty block contains none.
 fn has_options(request: &VolumeRequest) -> bool {
     request.mount_options.as_ref().is_some_and(|options| !options.is_empty())
 }

@@ -25,8 +25,8 @@ pub(super) fn of_job(job: &Job, warnings: &mut Findings) {
     strangers(&job.affinities, &job.spreads, "", warnings);
 }
 
-/// Adds a warning if services vanish from the catalog at the moment when their tasks stop: callers that looked a
-/// service up just before still call it.
+/// Adds a warning if services vanish from the catalog at the moment when their tasks stop. A caller that looked up a
+/// service just before still calls it.
 pub(super) fn of_services(group: &TaskGroup, warnings: &mut Findings) {
     let waits = group.shutdown_delay.is_some_and(|delay| delay > Nanos::ZERO)
         || group.tasks.iter().any(|task| task.shutdown_delay > Nanos::ZERO);
@@ -39,7 +39,7 @@ pub(super) fn of_services(group: &TaskGroup, warnings: &mut Findings) {
     }
 }
 
-/// Adds warnings about a group and its tasks, in one text.
+/// Adds warnings about a group and its tasks as one list.
 pub(super) fn of_group(group: &TaskGroup, warnings: &mut Findings) {
     let mut found = Findings::at(warnings.path.clone());
     if let Some(update) = &group.update
@@ -135,7 +135,7 @@ fn of_template(block: &Template) -> Option<String> {
     caravan_templates::check(&template).err().map(|fault| fault.to_string())
 }
 
-/// Returns the fields of an identity that make it weak, with sentences.
+/// Returns the fields that weaken an identity, each with its sentence.
 fn of_identity(identity: &IdentitySpec) -> Vec<(&'static str, String)> {
     let mut out = Vec::new();
     let default = matches!(identity.name.as_str(), "" | "default");

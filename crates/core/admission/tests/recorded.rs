@@ -6,10 +6,10 @@ use caravan_api as api;
 use serde_json::Value;
 use std::path::Path;
 
-/// Refusals that need more than the job.
+/// The texts of refusals that need more than the job.
 const BY_STATE: &[&str] = &["is in nonexistent", "is not allowed in namespace"];
 
-/// Compares texts; the recording lost trailing blanks.
+/// Compares texts without trailing blanks, which the recording lost.
 fn same(a: &str, b: &str) -> bool {
     a.trim_end() == b.trim_end()
 }
@@ -63,7 +63,7 @@ fn a_job_with_several_mistakes_reads_as_recorded() {
     );
 }
 
-/// Each rule that checks misfits reports each of them exactly once.
+/// Each rule that checks misfits reports every misfit exactly once.
 #[test]
 fn every_misfit_is_told_once() {
     let job = r#"{"ID": "j", "Type": "strnge", "Datacenters": ["a"], "TaskGroups": [{"Name": "g", "Count": -1,

@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) const CASES: &[Case] = &[
-    // Group.
+    // Messages about the group itself.
     ("Missing tasks for task group", |j| group(j).tasks.clear()),
     ("Task group must have at least one main task", |j| {
         task(j).lifecycle = Some(Lifecycle { hook: "prestart".into(), sidecar: false });
@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
     ("max_run_duration may only be set on batch and sysbatch jobs", |j| {
         group(j).max_run_duration = Some(secs(1));
     }),
-    // Policies.
+    // Messages about policies.
     ("Restart policy \"delay\" with 0 attempts is ambiguous", |j| {
         group(j).restart_policy = Some(RestartPolicy { mode: RestartMode::Delay, ..Default::default() });
     }),
@@ -158,7 +158,7 @@ pub(super) const CASES: &[Case] = &[
     ("minimum count must be at least zero, got -1", |j| {
         group(j).scaling = Some(block(json!({"Min": -1, "Max": 4})));
     }),
-    // Networks.
+    // Messages about networks.
     ("Port label can not be empty", |j| {
         group(j).networks = vec![Network { dynamic_ports: vec![port("", 0)], ..Default::default() }];
     }),
@@ -190,7 +190,7 @@ pub(super) const CASES: &[Case] = &[
     ("Invalid network mode \"brigde\"", |j| {
         group(j).networks = vec![Network { mode: "brigde".into(), ..Default::default() }];
     }),
-    // Volumes.
+    // Messages about volumes.
     ("volume with single-node-writer access mode allows only one reader or writer", |j| {
         source(j, "data", false);
         group(j).count = 2;

@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) const CASES: &[Case] = &[
-    // Job.
+    // Messages about the job itself.
     ("Missing job ID", |j| j.id = "".into()),
     ("Job ID contains a space", |j| j.id = "a b".into()),
     ("Job ID contains a null character", |j| j.id = "a\0b".into()),
@@ -50,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
             json!({"Enabled": true, "SpecType": "cron", "TimeZone": "Mars", "Specs": ["@daily"]}),
         ));
     }),
-    // Constraints, affinities, spreads.
+    // Messages about constraints, affinities and spreads.
     ("Missing constraint operand", |j| j.constraints = constraint("${attr.a}", "", "x")),
     ("Did you mean \"regexp\"?", |j| j.constraints = constraint("${attr.a}", "regex", "x")),
     ("Unknown constraint type \"~~\"", |j| j.constraints = constraint("${attr.a}", "~~", "x")),
@@ -81,7 +81,7 @@ pub(super) const CASES: &[Case] = &[
     (
         "device 1 failed validation: 1 error occurred:\n\t* Constraint 2 validation failed: 1 error occurred:\n\t* Regular",
         |j| {
-            // The scheduler is never given a constraint that it cannot read.
+            // The scheduler never receives a constraint that it cannot read.
             let one =
                 |value: &str| json!({"LTarget": "${device.model}", "Operand": "regexp", "RTarget": value});
             task(j).resources.devices = vec![RequestedDevice {

@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) const CASES: &[Case] = &[
-    // Services.
+    // Messages about services.
     (
         "Service[0] bad_name! validation failed: 1 error occurred:\n\t* Service name must be valid per RFC 1123",
         |j| {

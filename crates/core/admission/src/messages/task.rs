@@ -3,7 +3,7 @@
 use super::*;
 
 pub(super) const CASES: &[Case] = &[
-    // Tasks.
+    // Messages about the task itself.
     ("Task name cannot include slashes", |j| task(j).name = "a/b".into()),
     ("Task name cannot include null characters", |j| task(j).name = "a\0".into()),
     ("Task name cannot be longer than 237 bytes", |j| task(j).name = "x".repeat(238)),
@@ -55,7 +55,7 @@ pub(super) const CASES: &[Case] = &[
         task(j).csi_plugin_config =
             Some(CsiPluginConfig { id: "x".repeat(256).into(), ..Default::default() });
     }),
-    // Blocks of tasks.
+    // Messages about blocks of tasks.
     ("Must specify a source path or have an embedded template", |j| {
         task(j).templates = template(json!({"EmbeddedTmpl": ""}));
     }),
