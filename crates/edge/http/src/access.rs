@@ -92,8 +92,8 @@ fn judge(call: &Call, server: &Handle, root: &Root) -> Result<Caller, ApiError> 
     }
 }
 
-/// Returns the namespace of a request, from the places that its line of the table names. The check and the handler use
-/// this same namespace.
+/// Returns the namespace of a request, from the places that its line of the table names. The check and the handler
+/// use this same namespace.
 pub(crate) fn namespace(need: Need, query: &Query, body: &[u8]) -> Namespace {
     let asked = query.text("namespace");
     let body = match need.names() {
@@ -118,7 +118,7 @@ pub(crate) fn parsed(body: &[u8]) -> Value {
     values.next().and_then(Result::ok).unwrap_or_default()
 }
 
-/// Returns whether a caller may run a command in a task. For an allocation that the servers do not know, the namespace
+/// Returns whether a caller may run a command in a task. For an allocation without a row, the namespace
 /// `otherwise` applies.
 fn runs_in(caller: &Caller, root: &Root, alloc: &AllocId, task: &str, otherwise: &Namespace) -> Verdict {
     let Some(row) = root.alloc(alloc) else { return unheld(caller, alloc, otherwise, &[NsCap::AllocExec]) };
@@ -132,8 +132,8 @@ fn runs_in(caller: &Caller, root: &Root, alloc: &AllocId, task: &str, otherwise:
     (!bare || caller.may(namespace, NsCap::AllocNodeExec)).into()
 }
 
-/// Judges access to an allocation that the servers do not know, although a node may still keep its files. Its namespace
-/// is unknown too, so only management tokens have access. Others learn only that it does not exist.
+/// Judges access to an allocation without a row, whose files a node may still keep. Its namespace is unknown, so
+/// only management tokens have access. Other callers receive the error for a missing allocation.
 fn unheld(caller: &Caller, alloc: &AllocId, namespace: &Namespace, caps: &[NsCap]) -> Verdict {
     if caller.is_management() {
         return Verdict::Yes;
@@ -341,7 +341,8 @@ impl Call {
     /// Returns whether the caller has a capability in a namespace; for rows of lists over all namespaces.
     pub(crate) fn may(&self, namespace: &Namespace, cap: NsCap) -> bool {
         let caller = self.caller.load();
-        // The names of the rows' namespaces are scattered in memory: a caller with all rights needs no look at them.
+        // The names of the rows' namespaces are scattered in memory, so they are not read for a caller with all
+        // rights.
         caller.is_management() || caller.may(namespace.as_str(), cap)
     }
 

@@ -30,7 +30,7 @@ pub(crate) async fn read<T>(
     if wait.index == 0 {
         return answer(&Reads::new(&store.snapshot()));
     }
-    // A query that waited at another leader before has the rest of its time.
+    // A query that has waited at another leader before has only the rest of its time.
     let left = jittered(wait.limit, rand::random()).saturating_sub(call.waited());
     let deadline = Instant::now() + left;
     let is_led = call.line.place == Place::Server && !call.query.is_stale();
@@ -48,7 +48,8 @@ pub(crate) async fn read<T>(
             // The snapshot is dropped before the wait. Otherwise thousands of waiting queries would each keep another
             // state in memory.
             let root = store.snapshot();
-            // Nothing was found: clients block from the index that the error carries.
+            // The rights may have ended during the wait. The error for a missing object has an index too, from which
+            // clients block.
             access::check_again(call, server, &root)?;
             let reads = Reads::new(&root);
             let index = match answer(&reads) {
@@ -57,7 +58,7 @@ pub(crate) async fn read<T>(
                 Err(ApiError { indexed: Indexed::Meta(meta), .. }) if meta.index <= wait.index => meta.index,
                 Err(error) => return Err(error),
             };
-            // The index of the result may have decreased: the caller must see that.
+            // The index of the result may have decreased. The caller must see that.
             let is_replaced = root.index() < seen || store.restores() != restores;
             if is_replaced || call.state.stopping.is_cancelled() {
                 return answer(&reads);

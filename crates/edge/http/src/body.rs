@@ -22,7 +22,8 @@ impl ApiValue for Elsewhere {
     }
 }
 
-/// Returns whether a body may have a field of this size. A field for the request's namespace must hold nothing.
+/// Returns whether a body may have a field of this size. A field for the request's namespace must be empty, as
+/// [`Elsewhere`] is.
 pub(crate) const fn is_allowed(wire: &str, key: &str, size: usize) -> bool {
     const fn same(a: &str, b: &str) -> bool {
         let (a, b) = (a.as_bytes(), b.as_bytes());
@@ -126,9 +127,8 @@ const VOLUME_KEYS: &[&str] = &[
 /// The keys of maps whose own keys users choose.
 const VOLUME_MAPS: &[&str] = &["Secrets", "SecretsFrom", "Parameters", "Context", "Segments", "Items"];
 
-/// Parses the volumes of a request. `create` means that they will be created. Errors never repeat a value, because any
-/// value may be
-/// a secret.
+/// Parses the volumes of a request. `create` means that they will be created. Errors never repeat a value,
+/// because any value may be a secret.
 pub(crate) fn volumes(body: &[u8], create: bool) -> Result<Vec<VolumeRequestBody>, ApiError> {
     let body: VolumesBody = required(body)?;
     let read = |value: &Value| {
@@ -235,7 +235,7 @@ pub(crate) fn variable(body: &[u8]) -> Result<VariableInput, ApiError> {
     Ok(VariableInput { path: body.path, items: Secrets::new(items), lock })
 }
 
-/// Describes the type of the value, not the value.
+/// Returns the error for items of a wrong type. The error names the type of the value, not the value.
 fn wrong_items(value: &Value, desired: &str) -> ApiError {
     let kind = match value {
         Value::Null | Value::Object(_) => "object",

@@ -1,4 +1,4 @@
-//! Reads request bodies within limits of size, time and total memory.
+//! The reading of request bodies, within limits of size, time and total memory.
 
 use crate::access::BodyLimit;
 use crate::error::ApiError;
@@ -23,8 +23,8 @@ const SMALL: usize = 64 * 1024;
 /// Timeout for the next part of a body.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How much of a refused body is still read, and for how long. A client whose connection closes while it sends
-/// may never receive the refusal.
+/// The bytes of a refused body that are still read, and the time for that. A client whose connection closes while
+/// it sends may never receive the refusal.
 const DISCARDED: usize = 64 * 1024 * 1024;
 const DISCARDING: Duration = Duration::from_secs(10);
 

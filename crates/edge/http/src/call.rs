@@ -26,9 +26,9 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// The number of agents that forwarded the request.
     pub(crate) hops: u8,
-    /// When the request arrived at this agent.
+    /// The time at which the request arrived at this agent.
     pub(crate) arrived: Instant,
-    /// For how long the request had waited at another server before.
+    /// The time that the request had waited at another server before.
     pub(crate) waited_before: Duration,
     /// The line of the route table that matches the request.
     pub(crate) line: &'static Line,
@@ -58,7 +58,7 @@ impl Call {
         }
     }
 
-    /// Returns for how long the request has waited at all servers.
+    /// Returns the time that the request has waited at all servers.
     pub(crate) fn waited(&self) -> Duration {
         self.waited_before + self.arrived.elapsed()
     }
@@ -68,7 +68,8 @@ impl Call {
         self.caller.load_full()
     }
 
-    /// Returns the part of the path that matches a star of the line's path, counted from 0; empty without such a star.
+    /// Returns the part of the path that matches a star of the line's path, counted from 0; empty without such a
+    /// star.
     pub(crate) fn star(&self, at: usize) -> String {
         let segments: Vec<&str> = self.segments.iter().map(String::as_str).collect();
         self.line.stars(&segments).into_iter().nth(at).unwrap_or_default()

@@ -1,4 +1,5 @@
-//! The client of this agent, as the routes use it. Tests replace the client by their own implementation, with its types.
+//! The client of this agent, as the routes use it. Tests replace the client by their own implementation, with its
+//! types.
 
 use async_trait::async_trait;
 use caravan_client::fs::AllocFs;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long requests wait until the client has restored its allocations.
+/// The longest time that requests wait until the client has restored its allocations.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The operations of [`Handle`] that the routes use; each has the meaning of the method with the same name.

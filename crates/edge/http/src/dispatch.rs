@@ -1,4 +1,4 @@
-//! Dispatches requests to their handlers. Paths are matched after decoding, because job ids may contain slashes
+//! Dispatch of requests to their handlers. Paths are matched after decoding, because job ids may contain slashes
 //! (docs/reference/http-api.md, sections 1.1 and 3).
 
 use crate::access::{self, BodyLimit, Line, Need, Place, To};
@@ -56,7 +56,8 @@ pub(crate) async fn handle(state: Arc<HttpState>, request: Request<Body>) -> Res
     let mut response = match shared {
         Some(methods) if request.method() == Method::OPTIONS => preflight(methods, request.headers()),
         _ => {
-            // The future of the answer is on the heap, because most of its state is not needed while the request waits.
+            // The future of the answer is on the heap, because most of its state is not needed while the request
+            // waits.
             let answered = Box::pin(answer(state, request, segments, first)).await;
             let response = match answered {
                 Ok(response) => response,
@@ -109,7 +110,7 @@ fn preflight(methods: &[&str], asked: &HeaderMap) -> Response<Body> {
     response
 }
 
-/// Compresses a complete answer; streams stay as they are.
+/// Compresses a complete answer. Streams are not compressed.
 async fn packed(mut response: Response<Body>, coding: Option<Coding>) -> Response<Body> {
     let length = HttpBody::size_hint(response.body()).exact().unwrap_or(0);
     let Some(coding) = coding.filter(|_| length > 0 && !response.headers().contains_key(CONTENT_ENCODING))
@@ -205,7 +206,7 @@ async fn answer(
     loop {
         match Box::pin(once(&call, &request, patience)).await {
             Answered::Done(result) => return result,
-            // Nothing was done: the request is sent to the next leader, which may take an election.
+            // No server executed the request, so it is sent to the next leader, which may first need an election.
             Answered::LeaderLost { again, held } => {
                 if held {
                     patience.renew(&call);
@@ -219,11 +220,11 @@ async fn answer(
     }
 }
 
-/// The facts about a request besides its content.
+/// The facts about a request that are not part of its content.
 struct Admitted {
     /// The agent that forwarded the request.
     sender: Option<FromAgent>,
-    /// Asks only whether the request is allowed.
+    /// The header by which another agent requests only a check of the right, if the request has it.
     asks: Option<HeaderValue>,
     upgrade: Mutex<Option<OnUpgrade>>,
 }
@@ -248,7 +249,7 @@ impl From<ApiError> for Answered {
 async fn once(call: &Arc<Call>, request: &Admitted, patience: Patience) -> Answered {
     let is_forwarded = request.sender.is_some_and(|sender| sender.is_server);
     let mut is_current = false;
-    // Before the leader is found: a change after that is not missed.
+    // The watch starts before the leader is found, so that no change after that is missed.
     let change = call.state.server.as_ref().map(|server| server.cluster().leader_change().boxed());
     if let (Some(server), Place::Server, None) = (&call.state.server, call.line.place, &request.asks)
         && !matches!(call.line.need, Need::Refused(..))
@@ -322,12 +323,13 @@ async fn here(
         return routes::exec::upgrade(call.clone(), parse, upgrade).map(|reply| reply.into_response(false));
     }
     let response = Box::pin(placed(call, is_current, patience)).await?;
-    // An agent without a server checks only its own callers: a forwarded request is checked by the agent that sent it.
+    // An agent without a server checks only its own callers: a forwarded request is checked by the agent that sent
+    // it.
     let judges = call.state.server.is_some() || (!from_agent && answers_itself(call));
     Ok(if judges { relay::guarded(response, call.clone()) } else { response })
 }
 
-/// Answers a request at the agent where it belongs.
+/// Answers a request at the agent that its line of the table names.
 async fn placed(call: &Call, is_current: bool, patience: Patience) -> Result<Response<Body>, ApiError> {
     let server = call.state.server.as_ref();
     let destination = match call.line.place {
@@ -434,7 +436,7 @@ pub(crate) fn redirect(to: &str, method: &Method) -> Reply {
     }
 }
 
-/// Returns whether an agent without a server answers the request itself, so that it asks a server for the right.
+/// Returns whether an agent without a server answers the request itself, and so checks the right at a server.
 fn answers_itself(call: &Call) -> bool {
     match call.line.place {
         Place::Node(object) => matches!(routes::client::place(call, object), Ok(Destination::Here)),

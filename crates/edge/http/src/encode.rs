@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 /// The indentation of `pretty`.
 const INDENT: &str = "    ";
 
-/// Below these keys are the users' own values. Their numbers came as JSON, which has one number type:
-/// Nomad treats all of them as floats, including integers.
+/// The keys of the users' own values. Their numbers came as JSON, which has one number type: Nomad treats all of
+/// them as floats, including integers.
 const FREE: [&str; 4] = ["Config", "Policy", "Meta", "Claims"];
 
 /// The numbers that are written as integers.

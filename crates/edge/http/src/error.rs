@@ -18,24 +18,24 @@ pub struct ApiError {
     pub message: String,
     /// The index headers. A read that found nothing has them too, so that clients can block until the object exists.
     pub(crate) indexed: Indexed,
-    /// Reason, where clients act on it: in a header.
+    /// The reason, which is sent in a header, where clients act on it.
     pub(crate) reason: Option<ErrorReason>,
-    /// Whether a leader held the request, which waited for a change, until its term ended.
+    /// Whether a leader held the request, a query that waits for a change, until the leader's term ended.
     pub(crate) held: bool,
-    /// Problems of the job that was refused: for clients that ask for them.
+    /// The problems of a refused job, for clients that request them.
     pub(crate) problems: Vec<JobProblem>,
 }
 
-/// A request to a client. It decides the answer if the allocation has no such task.
+/// The kind of a request to a client, which determines the error if the allocation has no such task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientCall {
-    /// Runs a program in a task.
+    /// The execution of a program in a task.
     Exec,
-    /// Restarts tasks.
+    /// A restart of tasks.
     Restart,
-    /// Sends a signal to tasks.
+    /// A signal to tasks.
     Signal,
-    /// Measures tasks.
+    /// A measurement of tasks.
     Stats,
     /// A request that names no task.
     Other,
@@ -102,8 +102,8 @@ impl ApiError {
         Self { reason: error.reason(), ..Self::new(status, error.to_string()) }
     }
 
-    /// Converts a refused change. Nomad has codes for few of them: a missing object is 500 here,
-    /// although a read would answer 404.
+    /// Converts a refused change. Nomad has status codes for few refusals: a missing object is 500 here, and 404 for
+    /// a read.
     pub(crate) fn of_change(error: &ServerError) -> Self {
         let status = match error.kind() {
             Kind::Unauthorized => StatusCode::UNAUTHORIZED,

@@ -1,5 +1,5 @@
-//! Programs that run in tasks: finds the agent that holds the allocation and connects to the program there
-//! (docs/reference/http-api.md, section 4.2).
+//! Programs that run in tasks: the search for the agent that holds the allocation, and the connection to the
+//! program there (docs/reference/http-api.md, section 4.2).
 
 use crate::access;
 use crate::client_side::{self, ClientSide};
@@ -181,7 +181,8 @@ fn answers(
                         (Some(Ok(item)), Some(to)) => to.try_send(item).is_ok(),
                         _ => false,
                     };
-                    // The caller closed its input, or the program closed its standard input. The program may continue.
+                    // The caller closed its input, or the program closed its standard input. The program may
+                    // continue.
                     if !sent {
                         (input, inputs) = (None, None);
                     }
@@ -203,7 +204,7 @@ async fn next_of(
 }
 
 /// Waits until the program can take another message. The task that carries both directions must not block on one
-/// direction while the other one is full. Without a channel to the program, returns at once.
+/// direction while the other one is full. Without a channel to the program, returns immediately.
 pub(crate) async fn room(to: Option<&mpsc::Sender<ExecIn>>) {
     if let Some(to) = to {
         // The next send reports a closed channel.

@@ -26,7 +26,8 @@ impl Filter {
         self.inner.matches(object).map_err(failed)
     }
 
-    /// Returns whether the expression contains a word. Fields that it does not name need not be computed.
+    /// Returns whether the expression contains a word. A caller need not compute fields that the expression does
+    /// not contain.
     pub(crate) fn mentions(&self, word: &str) -> bool {
         let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
         self.text.match_indices(word).any(|(at, _)| {

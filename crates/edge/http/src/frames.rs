@@ -19,7 +19,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Maximum content of one frame, in bytes.
 const MAX_DATA: usize = 64 * 1024;
 
-/// A piece of a stream, in the shape of clients; empty fields are omitted.
+/// A piece of a stream, in the shape that clients read; empty fields are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Frame {
@@ -65,7 +65,8 @@ pub(crate) fn of_client(frames: fs::Frames) -> Frames {
     frames.map(|frame| Ok(frame?.into())).boxed()
 }
 
-/// Lets the content begin with a whole line, if it begins within a file and the first piece has the end of a line.
+/// Drops the rest of a cut line at the beginning of the content, if the first piece contains the end of that
+/// line.
 pub(crate) fn whole_lines(frames: Frames) -> Frames {
     let mut is_first = true;
     frames
@@ -108,7 +109,7 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Returns the frames that are complete with some more bytes.
+    /// Adds bytes and returns the frames that are complete with them.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<Vec<Received>, serde_json::Error> {
         self.buffer.extend_from_slice(bytes);
         let mut frames = Vec::new();
@@ -206,7 +207,7 @@ mod tests {
             (["ne\ntwo\n", "three\n"], 100, "two\nthree\n"),
             // The file begins here.
             (["one\ntwo\n", "three\n"], 8, "one\ntwo\nthree\n"),
-            // One long line: better its part than nothing.
+            // A line that is longer than the content is kept in part.
             (["a part", " of a line\nnext\n"], 100, "a part of a line\nnext\n"),
         ] {
             let mut offset = offset;

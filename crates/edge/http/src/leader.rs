@@ -1,10 +1,11 @@
 //! Requests that the leader answers, on servers that do not lead.
 //!
-//! A server that does not lead passes a request on as a whole. The leader checks the rights, so that a token that was just
-//! created or deleted counts everywhere at once.
+//! A server that does not lead passes a request on as a whole. The leader checks the rights, so that the creation or
+//! deletion of a token takes effect at all servers immediately.
 //!
-//! A read of the replicated state alone ([`Line::follows`](crate::access::Line)) stays with the server, once its state
-//! contains everything that was acknowledged before. Reads that arrive together share the question to the leader.
+//! A server that does not lead answers a read of the replicated state alone ([`Line::follows`](crate::access::Line))
+//! itself, once its state contains everything that was acknowledged before. Reads that arrive together share one
+//! request to the leader.
 
 use crate::access::Place;
 use crate::blocking;
@@ -22,32 +23,34 @@ use http::{HeaderValue, Response, StatusCode};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The longest pause before a request is sent again. Pauses are random, so that thousands of waiting queries do not return
-/// to the new leader at the same moment.
+/// The longest pause before a request is sent again. Pauses are random, so that thousands of waiting queries do not
+/// return to the new leader at the same moment.
 const MAX_PAUSE: Duration = Duration::from_millis(400);
 
-/// How long a request looks for a leader before it fails, at all servers together (docs/reference/cluster.md, section 7.1).
+/// The time in which a request looks for a leader before it fails, at all servers together
+/// (docs/reference/cluster.md, section 7.1).
 pub(crate) const LOST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The route of the public keys. Other services verify identities with them, so every server answers it without a leader
-/// too (docs/reference/cluster.md, section 12.1).
+/// The route of the public keys. Other services verify identities with them, so every server answers the route
+/// without a leader too (docs/reference/cluster.md, section 12.1).
 const PUBLIC_KEYS: &str = "/.well-known/*";
 
-/// How long the attempt of a waiting query whose connection was lost takes at least if a leader held it.
+/// The least duration of an attempt that counts as held by a leader, for a waiting query whose connection was lost.
 const HELD_AFTER: Duration = Duration::from_secs(1);
 
-/// The time in which a request may look for a leader: one deadline for the search, the proof of leadership, and repetitions at
-/// other servers.
+/// The time in which a request may look for a leader: one deadline for the search, the proof of leadership, and
+/// repetitions at other servers.
 ///
-/// Example: three servers, of which two are killed. A follower takes server 1 for the leader and passes a read on, with 5 s. Server
-/// 1 finds no quorum for 5 s and refuses. The follower has no time left, and answers the user.
+/// Example: three servers, of which two are killed. A follower still has server 1 as the leader and passes a read on,
+/// with 5 s. Server 1 finds no quorum for 5 s and refuses. The follower has no time left, and answers the user with
+/// the refusal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     until: Instant,
 }
 
 impl Patience {
-    /// Begins with the time that another server left for the request, or with the whole time.
+    /// Starts the time of a request: the time that another server left for the request, or the whole time.
     pub(crate) fn begin(call: &Call, is_from_server: bool) -> Self {
         let left = relay::millis(&call.headers, &relay::HOLD).filter(|_| is_from_server);
         Self { until: call.arrived + left.unwrap_or(LOST_TIMEOUT).min(LOST_TIMEOUT) }
@@ -67,8 +70,8 @@ impl Patience {
         self.left().is_zero()
     }
 
-    /// Begins again after a leader held a query, unless the wait of the query is over: a query that waits for minutes meets
-    /// several leaders.
+    /// Restarts the time after a leader held a query, unless the wait of the query has ended. A query that waits for
+    /// minutes may need several leaders.
     pub(crate) fn renew(&mut self, call: &Call) {
         let is_waiting = call.query.wait().is_ok_and(|wait| call.waited() < blocking::longest(wait.limit));
         if is_waiting {
@@ -77,16 +80,16 @@ impl Patience {
     }
 }
 
-/// Where a request is answered.
+/// The server that answers a request.
 pub(crate) enum Found {
-    /// At this server, which leads, or whose state may be stale.
+    /// This server, which leads, or whose state may be stale.
     Here,
-    /// At this server, which does not lead, but whose state contains everything acknowledged before.
+    /// This server, which does not lead, but whose state contains everything acknowledged before.
     Current,
-    /// At another server.
+    /// Another server.
     There {
         channel: Channel,
-        /// Ends when this server sees another leader, or an election.
+        /// A future that completes when this server sees another leader or an election.
         moved: BoxFuture<'static, ()>,
     },
 }
@@ -94,22 +97,23 @@ pub(crate) enum Found {
 /// The result of passing a request on.
 pub(crate) enum Passed {
     Answer(Result<Response<Body>, ApiError>),
-    /// The leader was lost, and the request may be sent again. `held`: the request is a query, and the leader held it.
+    /// The leader was lost, and the request may be sent again. `held`: the request is a query, and the leader held
+    /// it.
     LeaderLost {
         held: bool,
     },
 }
 
-/// When a request whose leader was lost is sent again.
+/// The wait before a request whose leader was lost is sent again.
 pub(crate) struct Again {
     pause: Duration,
-    /// Ends the pause early. Absent for queries that wait for a change.
+    /// A future that ends the pause early; `None` for queries that wait for a change.
     change: Option<BoxFuture<'static, ()>>,
 }
 
 impl Again {
-    /// Decides about a request. `change` is [`leader_change`](caravan_server::ClusterRequests::leader_change) from before the
-    /// request was sent; absent on an agent without a server.
+    /// Returns the wait of a request. `change` is [`leader_change`](caravan_server::ClusterRequests::leader_change)
+    /// from before the request was sent; `None` on an agent without a server.
     pub(crate) fn after(call: &Call, change: Option<BoxFuture<'static, ()>>) -> Self {
         Self { pause: MAX_PAUSE.mul_f64(rand::random::<f64>()), change: change.filter(|_| !is_waiting(call)) }
     }
@@ -126,8 +130,8 @@ impl Again {
     }
 }
 
-/// Returns whether a write that this server did not make, because it leads no more, is made by the next leader. A transfer of
-/// leadership concerns only the leader that received it.
+/// Returns whether the next leader may execute a write that this server did not execute because it no longer leads. A
+/// transfer of leadership concerns only the leader that received it.
 pub(crate) fn repeats(call: &Call) -> bool {
     call.line.place == Place::Server && call.line.path != "operator/raft/transfer-leadership"
 }
@@ -147,7 +151,7 @@ pub(crate) async fn find(
     let is_public = call.line.path == PUBLIC_KEYS && call.is_get();
     if is_stale(call) || (is_public && server.cluster().is_member() && !server.cluster().knows_leader()) {
         if !is_about_log(call) && server.cluster().is_member() {
-            // Without a leader, the state stays as the restart left it. The headers then name no leader.
+            // Without a leader, the state remains that of the restart. The headers then name no leader.
             let recovered = tokio::time::timeout_at(patience.until(), server.cluster().recovered()).await;
             if let Ok(Err(error)) = recovered {
                 return Err(ApiError::internal(error.to_string()));
@@ -160,7 +164,8 @@ pub(crate) async fn find(
         if server.cluster().catches_up().await {
             return Ok(Found::Current);
         }
-        // Another server may lead by now. For example, the leader was frozen, and its answer was awaited for a second.
+        // Another server may lead meanwhile. For example, the leader was frozen, and its answer was awaited for a
+        // second.
         return place(call, server, is_forwarded, patience).await;
     }
     Ok(found)
@@ -177,7 +182,7 @@ async fn place(
         let mut moved = server.cluster().leader_change().boxed();
         match server.cluster().place(is_forwarded, call.is_get(), patience.until()).await {
             Ok(LeaderPlace::Here) => return Ok(Found::Here),
-            // The change may have led to the leader that was found, or away from it.
+            // A change during the search may concern the leader that was found, so the search is repeated.
             Ok(LeaderPlace::There(_)) if (&mut moved).now_or_never().is_some() => {}
             Ok(LeaderPlace::There(channel)) => return Ok(Found::There { channel, moved }),
             Err(_) => return Err(no_leader(call)),
@@ -185,8 +190,9 @@ async fn place(
     }
 }
 
-/// Decides about a request by this server's state. A refusal by a follower may come from a state that lags behind: then the
-/// follower catches up and decides again. For example, a token that the leader has just created is valid at all servers.
+/// Decides about a request by this server's state. A refusal by a follower may come from a state that lags behind, so
+/// the follower catches up and decides again. For example, a token that the leader has just created is valid at all
+/// servers.
 pub(crate) async fn surely<T>(
     server: &Handle,
     decide: impl Fn() -> Result<T, ApiError>,
@@ -229,19 +235,20 @@ pub(crate) fn is_stale(call: &Call) -> bool {
     call.is_get() && call.query.is_stale()
 }
 
-/// Returns whether a request asks for facts about the log, which need no recovered state.
+/// Returns whether a request reads facts about the log, which need no recovered state.
 fn is_about_log(call: &Call) -> bool {
     matches!(call.line.path, "status/leader" | "status/peers" | "operator/raft/configuration")
 }
 
-/// Returns whether a follower with a current state may answer: reads that wait for a change belong to the leader, whose
-/// end they notice.
+/// Returns whether a follower with a current state may answer. Reads that wait for a change go to the leader, because
+/// they must end with its term.
 fn stays(call: &Call) -> bool {
     call.line.follows && call.is_get() && !is_waiting(call) && call.query.get("consistent").is_none()
 }
 
-/// Passes a request on to the leader. `change` ends when this server sees another leader, or an election: a read is sent to the
-/// next leader then, because a leader whose processes are frozen answers nothing and closes no connection.
+/// Passes a request on to the leader. `change` completes when this server sees another leader or an election; a read
+/// is then sent to the next leader. Otherwise a leader whose processes are frozen would hold the read, because it
+/// answers nothing and closes no connection.
 pub(crate) async fn pass_on(
     call: &Call,
     leader: &Channel,
@@ -288,8 +295,8 @@ pub(crate) async fn pass_on(
     }
 }
 
-/// Corrects the headers about the leader in the answer of a server that has not proved its leadership: it does not lead, or
-/// the read is stale. An answer from a current state has those of the leader's answer.
+/// Corrects the headers about the leader in the answer of a server that has not proved its leadership: the server
+/// does not lead, or the read is stale. An answer from a current state has the headers of an answer of the leader.
 pub(crate) fn described(
     mut response: Response<Body>,
     server: Option<&Handle>,

@@ -72,7 +72,7 @@ pub(crate) struct Keys<T: 'static> {
     pub(crate) of: &'static [Of<T>],
 }
 
-/// Makes the [`Keys`] of a list from names and the values of a row.
+/// Creates the [`Keys`] of a list from names and the values of a row.
 macro_rules! keys {
     ($row_type:ty { $($name:literal => |$root:pat_param, $row:ident| $value:expr),* $(,)? }) => {
         $crate::order::Keys::<$row_type> {
@@ -90,12 +90,12 @@ pub(crate) use keys;
 
 /// An order of rows.
 pub(crate) struct Order<T: 'static> {
-    /// The order as the request names it: a token belongs to one order.
+    /// The order as the request names it. A token belongs to one order.
     text: String,
     by: Vec<(Of<T>, bool)>,
 }
 
-/// The first row of a page, as its token names that row.
+/// The first row of a page, as the token of the page describes the row.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
     order: String,

@@ -58,7 +58,7 @@ impl<'a> Token<'a> {
     }
 }
 
-/// The rows of a page and what follows them.
+/// The rows of a page, and the facts about the rows that the page leaves out.
 pub(crate) type Page<'r, T> = (Vec<&'r Arc<T>>, Next);
 
 /// An order, and the first row of the page in it.
@@ -67,13 +67,13 @@ type Sort<T> = (Order<T>, Option<Start>);
 /// The part of a list that a request selects: filter, page size, start and order.
 pub(crate) struct Pager<'q, T: 'static> {
     filter: Option<Filter>,
-    /// 0 means all; for negative values Nomad answers with an empty page.
+    /// The most rows of the page; 0 means all. For negative values Nomad answers with an empty page.
     per_page: i32,
     pub(crate) reverse: bool,
     start: &'q str,
-    /// The order that the request names; `None` for the list's own.
+    /// The order that the request names; `None` for the list's own order.
     sort: Option<Sort<T>>,
-    /// Whether the request asks for the number of all rows.
+    /// Whether the request includes `count`, which adds the number of all rows.
     counts: bool,
 }
 
@@ -123,8 +123,8 @@ impl<'q, T> Pager<'q, T> {
         self.sort.is_some()
     }
 
-    /// Returns the create index and id of the first element of the page. Without them the list is read from its first
-    /// row: for another order, for the number of all rows, and for the first page.
+    /// Returns the create index and id of the first element of the page. Returns `None` if the list must be read
+    /// from its first row: for another order, for the number of all rows, and for the first page.
     pub(crate) fn start_by_age<I: for<'i> From<&'i str>>(&self) -> Option<(u64, I)> {
         if self.is_sorted() || self.counts || self.start.is_empty() {
             return None;
@@ -140,8 +140,9 @@ impl<'q, T> Pager<'q, T> {
         self.filter.as_ref().is_some_and(|filter| filter.mentions(field))
     }
 
-    /// Sorts the rows by their tokens, or as the request names it, and cuts out the page. Returns the page and the token
-    /// of the next one, which is empty on the last page. Without `per_page`, the page is the whole rest.
+    /// Sorts the rows by their tokens, or in the order that the request names, and cuts out the page. Returns the
+    /// page and the token of the next one, which is empty on the last page. Without `per_page`, the page is the
+    /// whole rest.
     pub(crate) fn cut<'r>(
         &self,
         root: &'r Root,
@@ -160,8 +161,8 @@ impl<'q, T> Pager<'q, T> {
         self.take(root, rows, token, object)
     }
 
-    /// Cuts a page out of rows that are already in the list's order. Examines no more rows than the page needs, unless
-    /// the request names another order or asks for the number of all rows.
+    /// Cuts a page out of rows that are already in the list's order. Examines no more rows than the page needs,
+    /// unless the request names another order or requests the number of all rows.
     pub(crate) fn take<'r>(
         &self,
         root: &'r Root,
@@ -234,8 +235,8 @@ impl<'q, T> Pager<'q, T> {
             placed.push(row);
         }
         let mut kept = Vec::new();
-        // Only as many rows are sorted as the page needs; a filter may need more of them, and each round sorts twice as
-        // many.
+        // Only as many rows are sorted as the page needs; a filter may need more of them, and each round sorts twice
+        // as many.
         let page = usize::try_from(self.per_page).unwrap_or_default();
         let mut round = if page == 0 { placed.len() } else { page.saturating_add(1) };
         let mut rest = placed.as_mut_slice();
@@ -274,7 +275,7 @@ impl<'q, T> Pager<'q, T> {
     }
 }
 
-/// Answers a list with [`Pager::cut`] and no further rules.
+/// Returns a page with [`Pager::cut`], without further rules.
 pub(crate) fn page<'r, T>(
     query: &Query,
     keys: &Keys<T>,
@@ -286,13 +287,14 @@ pub(crate) fn page<'r, T>(
     Pager::new(query, keys)?.cut(root, rows, token, object)
 }
 
-/// Returns what a list without pages leaves out: nothing; with the number of its rows, if the request asks for that.
+/// Returns the facts about a list without pages: an empty token, and the number of its rows if the request
+/// includes `count`.
 pub(crate) fn whole(query: &Query, number: usize) -> Result<Next, ApiError> {
     let total = query.bool("count")?.unwrap_or(false).then_some(number);
     Ok(Next { token: String::new(), total })
 }
 
-/// Refuses the parameters of other lists on a list whose pages a plugin makes.
+/// Refuses the parameters of other lists on a list whose pages a plugin creates.
 pub(crate) fn of_plugin(query: &Query) -> Result<(), ApiError> {
     match ["sort", "count"].into_iter().find(|name| !query.text(name).is_empty()) {
         None => Ok(()),

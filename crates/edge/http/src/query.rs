@@ -16,7 +16,7 @@ pub(crate) struct Query(Vec<(String, String)>);
 /// The wait of a blocking query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
-    /// The query blocks until the result is newer than this index; 0 answers at once.
+    /// The query blocks until the result is newer than this index. With 0, the query does not block.
     pub(crate) index: u64,
     /// The longest time that the query blocks.
     pub(crate) limit: Duration,
@@ -59,7 +59,7 @@ impl Query {
         }
     }
 
-    /// Parses a parameter of Caravan's own as a Go bool; absent or empty is `None`.
+    /// Parses a parameter that only Caravan has as a Go bool; absent or empty is `None`.
     pub(crate) fn bool(&self, name: &str) -> Result<Option<bool>, ApiError> {
         match self.text(name) {
             "" => Ok(None),
@@ -103,7 +103,8 @@ impl Query {
         }
     }
 
-    /// Whether any server may answer, from a state that may lag behind the leader's. A parameter without a value counts.
+    /// Returns whether any server may answer, from a state that may lag behind the leader's. A parameter without
+    /// a value counts.
     pub(crate) fn is_stale(&self) -> bool {
         self.get("stale").is_some_and(|text| text.is_empty() || go_bool(text) == Some(true))
     }

@@ -1,8 +1,8 @@
 //! The region that answers a request (docs/reference/cluster.md, sections 7.1 and 13).
 //!
-//! An agent passes a request for another region on as a whole, to any server of that region, which passes it on to its
-//! leader. The rights are checked there, with the policies of that region. A request crosses regions once: a server
-//! does not pass it on to a third region.
+//! An agent passes a request for another region on as a whole, to any server of that region, which passes it on to
+//! its leader. The rights are checked there, with the policies of that region. A request crosses regions once: a
+//! server does not pass it on to a third region.
 
 use crate::access::{Scope, field, parsed, text};
 use crate::call::Call;
@@ -16,10 +16,11 @@ use serde_json::Value;
 /// The default region in job files; it stands for the region of the agent.
 const GLOBAL: &str = "global";
 
-/// The number of servers to which a read is sent.
+/// The maximum number of servers to which a read is sent.
 const READ_TRIES: usize = 2;
 
-/// Returns the other region that a request is for; `None` if the agent's own region answers it.
+/// Returns the other region to which a request is addressed; `None` if the agent's own region answers the
+/// request.
 pub(crate) fn other(call: &Call) -> Option<String> {
     let asked = || call.query.text("region").to_owned();
     let is_write = !matches!(call.method, Method::GET | Method::HEAD);
@@ -35,7 +36,7 @@ pub(crate) fn other(call: &Call) -> Option<String> {
     (!region.is_empty() && region != call.state.info.region).then_some(region)
 }
 
-/// Returns the region of a job: that of the body, the query or the job, in this order.
+/// Returns the region of a job: the region that the body, the query or the job names, in this order.
 fn job_region(body: &Value, asked: &str) -> String {
     let job = field(body, "Job");
     let several = field(field(job, "Multiregion"), "Regions");
@@ -77,7 +78,7 @@ fn is_of_global_method(call: &Call) -> bool {
     method.is_some_and(|method| method.token_locality == "global")
 }
 
-/// Returns a channel to a server of another region, or to a server of the own region on agents without one.
+/// Returns a channel to a server of another region; on agents without a server, to a server of their own region.
 pub(crate) async fn channel(call: &Call, region: &str) -> Result<Channel, ApiError> {
     match &call.state.server {
         Some(server) => reach(server, region).await,

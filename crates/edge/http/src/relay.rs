@@ -19,17 +19,17 @@ use hyper::body::Body as HttpBody;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of agents that forwarded a request, which prevents loops.
+/// The header with the number of agents that forwarded a request, which prevents loops.
 pub(crate) const HOPS: HeaderName = HeaderName::from_static("x-caravan-hops");
 
-/// For how many milliseconds the other server may look for a leader, and for the proof of its own leadership.
+/// The header with the milliseconds in which the other server may look for a leader and prove its own leadership.
 pub(crate) const HOLD: HeaderName = HeaderName::from_static("x-caravan-hold");
 
-/// For how many milliseconds the request has waited already.
+/// The header with the milliseconds that the request has already waited.
 pub(crate) const WAITED: HeaderName = HeaderName::from_static("x-caravan-waited");
 
-/// Asks only whether the request is allowed: `1` for an answer at once, [`UNTIL_LOST`] for an answer when the right
-/// ends.
+/// The header that requests only a check of the right: `1` for an immediate answer, [`UNTIL_LOST`] for an answer
+/// when the right ends.
 pub(crate) const ASKS: HeaderName = HeaderName::from_static("x-caravan-asks");
 
 /// The value of [`ASKS`] that waits for the end of a right.
@@ -47,19 +47,19 @@ pub(crate) struct FromAgent {
     pub(crate) is_foreign: bool,
 }
 
-/// A client forwards to a server, which forwards to a server of another region, which forwards to its leader, which
-/// forwards to another client; further forwarding is refused.
+/// The maximum number of agents that forward a request: a client to a server, which forwards to a server of
+/// another region, which forwards to its leader, which forwards to another client.
 pub(crate) const MAX_HOPS: u8 = 4;
 
 /// Headers that are forwarded to another agent.
 static PASSED_ON: [HeaderName; 2] = [ACCEPT, CONTENT_TYPE];
 
-/// Headers that a server needs for the check and the answer. Nodes get none of them, because a server has already
-/// checked the request. A compromised node could otherwise collect the tokens of its readers.
+/// Headers that a server needs for the check and the answer. Nodes receive none of them, because a server has
+/// already checked the request. A compromised node could otherwise collect the tokens of its readers.
 static FOR_SERVERS: [HeaderName; 3] =
     [AUTHORIZATION, HeaderName::from_static("x-nomad-token"), HeaderName::from_static("x-nomad-csi-secrets")];
 
-/// The size in bytes of bodies that are collected before they are passed on.
+/// The maximum size of a body that is collected before it is passed on, in bytes.
 const MAX_COLLECTED: usize = 64 * 1024;
 
 /// Query parameters that may hold a token.
@@ -75,7 +75,7 @@ pub(crate) async fn to_server(call: &Call, channel: &Channel) -> Result<Response
     send(call, channel, true, Vec::new()).await
 }
 
-/// Forwards a request to the leader, which may look for `hold` whether it still leads.
+/// Forwards a request to the leader, which may spend at most `hold` on the proof that it still leads.
 pub(crate) async fn to_leader(
     call: &Call,
     channel: &Channel,
@@ -138,7 +138,7 @@ async fn ask(call: &Call, channel: &Channel, how: &str) -> Result<(), ApiError> 
     Err(ApiError::new(status, String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// Answers another agent with the refusal once a right has ended.
+/// Waits until a right ends, and then answers another agent with the refusal.
 pub(crate) async fn hold(call: Arc<Call>) -> Result<Response<Body>, ApiError> {
     let Some(server) = &call.state.server else { return Err(ApiError::no_leader()) };
     tokio::select! {
@@ -212,7 +212,7 @@ async fn forward_with(
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     extend(response.headers_mut(), headers);
     if is_whole {
-        // The size of the body says the same, and is left out where HTTP demands that (RFC 9110, section 8.6).
+        // The length of the body replaces the header. Some answers must not have it (RFC 9110, section 8.6).
         response.headers_mut().remove(CONTENT_LENGTH);
     }
     Ok(response)
@@ -224,7 +224,7 @@ async fn collected(
     length: usize,
 ) -> Result<Bytes, RpcError> {
     let mut whole = Bytes::new();
-    // Up to the end of the call, which would otherwise be cancelled at the other agent.
+    // The loop reads up to the end of the call. Otherwise the call would be cancelled at the other agent.
     while let Some(chunk) = chunks.next().await.transpose()? {
         whole = if whole.is_empty() { chunk } else { Bytes::from([whole, chunk].concat()) };
     }
@@ -254,7 +254,7 @@ pub fn answer(
             .iter()
             .filter(|(name, _)| **name != TRANSFER_ENCODING)
             .filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
-        // The body of a known size keeps the size, as from an agent that answers itself.
+        // A body of a known size keeps its size, as in the answer of an agent that answers the request itself.
         let length =
             HttpBody::size_hint(&body).exact().filter(|_| !parts.headers.contains_key(CONTENT_LENGTH));
         let length = length.map(|length| (CONTENT_LENGTH.to_string(), length.to_string()));

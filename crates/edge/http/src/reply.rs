@@ -17,7 +17,8 @@ const INDEX: HeaderName = HeaderName::from_static("x-nomad-index");
 pub(crate) const LAST_CONTACT: HeaderName = HeaderName::from_static("x-nomad-lastcontact");
 pub(crate) const KNOWN_LEADER: HeaderName = HeaderName::from_static("x-nomad-knownleader");
 const NEXT_TOKEN: HeaderName = HeaderName::from_static("x-nomad-nexttoken");
-/// Marks the refusal of a server that held a query until its term ended: the next leader may be waited for again.
+/// The header of a refusal by a server that held a query until its term ended: the query may wait for the next
+/// leader.
 pub(crate) const HELD: HeaderName = HeaderName::from_static("x-caravan-held");
 const TOTAL: HeaderName = HeaderName::from_static("x-caravan-total");
 
@@ -26,7 +27,7 @@ const TOTAL: HeaderName = HeaderName::from_static("x-caravan-total");
 pub(crate) struct Next {
     /// The start of the next page; empty on the last page.
     pub(crate) token: String,
-    /// The number of rows on all pages, if the request asks for it.
+    /// The number of rows on all pages, if the request includes `count`.
     pub(crate) total: Option<usize>,
 }
 
@@ -96,8 +97,8 @@ impl Reply {
     pub(crate) fn json(value: impl Serialize) -> Result<Self, ApiError> {
         Ok(Self::with(Content::Json(to_value(value)?)))
     }
-    /// Creates a reply as [`Reply::json`], but all integers stay integers; for values from a job file or of Caravan's
-    /// own.
+    /// Creates a reply as [`Reply::json`], but all integers stay integers; for values from a job file or of
+    /// routes that only Caravan has.
     pub(crate) fn parsed(value: impl Serialize) -> Result<Self, ApiError> {
         let mut reply = Self::json(value)?;
         if let Content::Json(value) = reply.content {

@@ -1,4 +1,4 @@
-//! The listener: accepts connections, dispatches requests, and shuts down in order.
+//! The listener, which accepts connections, dispatches requests, and shuts down in order.
 
 use crate::dispatch;
 use crate::http_body::Body;
@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long requests may take to end once the agent stops.
+/// The time in which requests may end once the agent stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Timeout for the head of a request, including the pause after the previous answer. It is longer than
@@ -31,7 +31,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum bytes of a request's line and headers.
 const MAX_HEADER_BYTES: usize = 128 * 1024;
 
-/// The pause after which an HTTP/2 peer is asked for a sign of life, and the timeout of that sign.
+/// The idle time after which an HTTP/2 peer receives a ping, and the timeout of the reply.
 const PING: Duration = Duration::from_secs(60);
 
 /// Maximum number of concurrent requests of one HTTP/2 connection. A tab of the web page needs fewer than ten.
@@ -76,7 +76,7 @@ impl From<UnixListener> for Listener {
     }
 }
 
-/// Answers requests until cancelled. Then blocking queries answer at once, streams end, and requests that still
+/// Answers requests until cancelled. Then blocking queries return immediately, streams end, and requests that still
 /// run after a few seconds are dropped.
 ///
 /// # Errors
@@ -142,7 +142,7 @@ struct Server {
 
 impl Server {
     fn tcp(&self, stream: TcpStream, from: SocketAddr) {
-        // Answers are sent at once, however small.
+        // Small answers are sent immediately too.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small answers may be delayed");
         }
@@ -202,7 +202,8 @@ impl Server {
     }
 }
 
-/// The protocol of a connection. Only the TLS handshake can agree on HTTP/2 (ALPN): a connection without TLS is HTTP/1.1.
+/// The protocol of a connection. Only the TLS handshake can agree on HTTP/2 (ALPN): a connection without TLS is
+/// HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Http1,
@@ -269,7 +270,7 @@ fn detached<B>(mut request: Request<B>) -> Request<B> {
     if !waits {
         return request;
     }
-    // A parsed value parses again; if it does not, it stays as it is.
+    // A parsed value parses again. A value that does not parse is kept.
     if let Ok(uri) = request.uri().to_string().parse() {
         *request.uri_mut() = uri;
     }
@@ -286,7 +287,7 @@ async fn answer(state: Arc<HttpState>, request: Request<Incoming>) -> Result<Res
     Ok(dispatch::handle(state, request.map(Body::new)).await)
 }
 
-/// Sends a connection the reason why it is closed, if the peer reads.
+/// Sends the reason why a connection is closed, if the peer reads.
 async fn say(mut stream: TcpStream, words: &'static [u8]) {
     let reported = async {
         stream.write_all(words).await?;

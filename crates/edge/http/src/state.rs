@@ -39,7 +39,7 @@ impl From<Arc<ArcSwap<Value>>> for Shown {
     }
 }
 
-/// Reloads the agent's configuration.
+/// The part of the agent that can reload its configuration.
 pub trait Reload: fmt::Debug + Send + Sync {
     /// Applies the whole configuration or none of it.
     ///
@@ -103,9 +103,10 @@ pub struct HttpState {
     pub logs: Option<Arc<dyn LogSource>>,
     /// The source of profiles; `None` if profiles are not available.
     pub profiler: Option<Arc<dyn Profiler>>,
-    /// Reloads the configuration; `None` if the agent cannot reload.
+    /// The part that reloads the configuration; `None` if the agent cannot reload.
     pub reload: Option<Arc<dyn Reload>>,
-    /// Whether access control is on. Agents without a server need this, because they ask a server for each check.
+    /// Whether access control is on. Agents without a server need this flag, because they request each check from a
+    /// server.
     pub acl: bool,
     /// Whether only tasks use this listener; every request must then authenticate.
     pub for_tasks: bool,
@@ -117,7 +118,7 @@ pub struct HttpState {
     pub transport: Arc<Transport>,
     /// The state that requests share.
     pub shared: Arc<Shared>,
-    /// Once cancelled, blocking queries answer and streams end.
+    /// The token whose cancellation ends blocking queries and streams.
     pub stopping: CancellationToken,
 }
 

@@ -34,9 +34,10 @@ pub(crate) struct TaskUsage {
     pub(crate) resource_usage: ResourceUsage,
     /// The time of the measurement, in nanoseconds of the wall clock.
     pub(crate) timestamp: i64,
-    /// The usage of single processes by process id; `None` if the driver does not know them.
+    /// The usage of single processes by process id; `None` if the driver does not report them.
     pub(crate) pids: Option<BTreeMap<u32, ResourceUsage>>,
-    /// The share of time in which processes wait for resources. Nomad's API has no field for it; it is in the metrics.
+    /// The share of time in which processes wait for resources. Nomad's API has no field for it; it is in the
+    /// metrics.
     #[serde(skip)]
     pub(crate) pressure: Pressure,
 }
@@ -58,7 +59,7 @@ pub(crate) struct CpuStats {
     pub(crate) percent: f64,
     pub(crate) user_mode: f64,
     pub(crate) system_mode: f64,
-    /// Never measured.
+    /// The ticks of the time; always 0, because they are never measured.
     pub(crate) total_ticks: f64,
     pub(crate) throttled_periods: u64,
     /// The time of throttling, in nanoseconds.
@@ -75,7 +76,7 @@ pub(crate) struct MemoryStats {
     pub(crate) rss: u64,
     pub(crate) cache: u64,
     pub(crate) swap: u64,
-    /// Never measured, as the two of the kernel.
+    /// The mapped files; never measured, as the two figures of the kernel.
     pub(crate) mapped_file: u64,
     pub(crate) usage: u64,
     pub(crate) max_usage: u64,
@@ -185,7 +186,7 @@ fn of_process(then: &ProcessUsage, now: &ProcessUsage, passed: Duration) -> Reso
     }
 }
 
-/// Returns the sum of the figures that have one.
+/// Returns the sums of the figures that can be added.
 fn total(tasks: &BTreeMap<String, TaskUsage>) -> ResourceUsage {
     let mut cpu_stats = CpuStats { measured: CPU_OF_TASK, ..CpuStats::default() };
     let mut memory_stats = MemoryStats { measured: &["RSS", "Usage"], ..MemoryStats::default() };

@@ -1,5 +1,5 @@
-//! A line of the route table: the requests that it matches, the right that they need, the agent that answers, the limit
-//! of the body, the use of the cache, and the handler.
+//! A line of the route table. It has the requests that it matches, the right that they need, the agent that answers,
+//! the limit of the body, and the handler.
 
 use crate::body_read::{MAX_BODY, MAX_SNAPSHOT};
 use crate::call::Call;
@@ -43,7 +43,7 @@ pub(crate) enum Need {
     Shown,
     /// A management token.
     Management,
-    /// No request is allowed: the path is not served, and this is the answer.
+    /// No right suffices: the path is refused with this status and this text.
     Refused(StatusCode, &'static str),
     /// A capability in the namespace of the query; `*` means in any namespace.
     Namespace(&'static [NsCap]),
@@ -51,17 +51,17 @@ pub(crate) enum Need {
     Rows(&'static [NsCap]),
     /// A capability in the namespace of the job in the body.
     Job(&'static [NsCap]),
-    /// The right to stop a job, or to purge it if the query asks for that.
+    /// The right to stop a job, or to purge it if the query requests that.
     Deregister,
     /// A capability in the namespace of the query, or of the body if the query has none. Objects in the body may name
     /// other namespaces: the handler calls [`crate::call::Call::permit`] for each object.
     Body(&'static [NsCap]),
     /// A capability in the namespace of the allocation whose id is in this segment.
     Alloc(usize, &'static [NsCap]),
-    /// As [`Need::Alloc`], but without the right the answer is that the allocation does not exist.
+    /// As [`Need::Alloc`], but a caller without the right receives the error for a missing allocation.
     HiddenAlloc(usize, &'static [NsCap]),
-    /// As [`Need::Alloc`], for files on a node. An allocation that the servers do not know has no known namespace, so
-    /// its files need a management token.
+    /// As [`Need::Alloc`], for files on a node. The namespace of an allocation without a row is unknown, so its
+    /// files need a management token.
     Held(usize, &'static [NsCap]),
     /// The right to run a command in the allocation whose id is in this segment.
     Exec(usize),
@@ -83,7 +83,7 @@ pub(crate) enum Need {
     Operator(Level),
     /// The right to the region's settings, or the named operator capability.
     OperatorCap(&'static str, Level),
-    /// The right to save snapshots; with the key of the cluster, if the query asks for that, a management token.
+    /// The right to save snapshots; with the key of the cluster, if the query requests that, a management token.
     SaveSnapshot,
     /// The right to quotas.
     Quota(Level),
@@ -113,7 +113,7 @@ pub(crate) enum Names {
 }
 
 impl Need {
-    /// Returns where requests of this need name their namespace.
+    /// Returns the places where requests of this need name their namespace.
     pub(crate) fn names(self) -> Names {
         match self {
             Self::Job(_) => Names::Job,
@@ -222,7 +222,7 @@ pub(crate) enum To {
     Nowhere,
     /// A redirect to the same path with a slash at its end.
     Slash,
-    /// The function answers.
+    /// A function of `routes`.
     Handler(Handler),
     /// A session over a websocket.
     Session(Parse),
@@ -325,18 +325,18 @@ impl Line {
         Self { body, ..self }
     }
 
-    /// Lets reads without `index` be answered from memory.
+    /// Permits answers from memory to reads without `index`.
     pub(super) const fn cached(self) -> Self {
         Self { cached: true, ..self }
     }
 
-    /// Lets a follower with a current state answer reads: the answer comes from the replicated state alone, and from
-    /// nothing in the leader's memory.
+    /// Permits a follower with a current state to answer reads. The answer depends on the replicated state alone,
+    /// on nothing in the leader's memory.
     pub(super) const fn follows(self) -> Self {
         Self { follows: true, ..self }
     }
 
-    /// Lets pages of other origins call the route.
+    /// Permits pages of other origins to call the route.
     pub(super) const fn shared(self, methods: &'static [&'static str]) -> Self {
         Self { shared: methods, ..self }
     }
@@ -351,7 +351,8 @@ impl Line {
         Self { registers: true, ..self }
     }
 
-    /// Returns the segment of a request's path that this line has in common with few others, and its place in the path.
+    /// Returns the segment of a request's path that this line has in common with few others, and its place in the
+    /// path.
     pub(super) fn key(&self) -> (usize, &'static str) {
         let (at, path) = self.path.strip_prefix('/').map_or((1, self.path), |path| (0, path));
         (at, path.split('/').next().unwrap_or_default())

@@ -13,7 +13,7 @@ use caravan_types::UnixNanos;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Longest sleep before a token's expiration is checked again, because the wall clock may be set meanwhile.
+/// The longest sleep before a token's expiration is checked again, because the wall clock may be set meanwhile.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 
 /// Returns the rows that determine a caller's rights.
@@ -32,7 +32,7 @@ fn topics(caller: &Caller) -> Vec<Topic> {
     topics
 }
 
-/// Returns when the rights of a caller must be checked again although no row changed.
+/// Returns the time at which the rights of a caller must be checked again although no row changed.
 fn again_at(caller: &Caller) -> Option<Instant> {
     let ends = caller.ends()?;
     let now = UnixNanos(caravan_sys::time::wall_nanos());
@@ -48,7 +48,8 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// A watch of everything that determines a caller's rights. Check the rights after it began.
+/// A watch of everything that determines a caller's rights. Check the rights after the start of the watch, so
+/// that no change is missed.
 pub(crate) struct Watched {
     watch: caravan_state::Watch,
     again: Option<Instant>,
@@ -70,8 +71,8 @@ pub(crate) fn watched(server: &Handle, caller: &Caller) -> Watched {
     Watched { watch: watch.start(), again: again_at(caller) }
 }
 
-/// Waits until the caller of a request may no longer make it. Returns the refusal; never returns while access control
-/// is off.
+/// Waits until the caller of a request loses the right to the request. Returns the refusal; never returns while
+/// access control is off.
 pub(crate) async fn lost(call: &Call, server: &Handle) -> ApiError {
     if !server.admin().acl_enabled() {
         return std::future::pending().await;

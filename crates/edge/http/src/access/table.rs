@@ -1,8 +1,8 @@
 //! The table of routes. Each line has the right that a caller needs, the place of the request's namespace, and the
 //! handler (`docs/design/http-api.md`).
 //!
-//! Requests are dispatched only through this table, so no route is served without a line here. A new route is one line
-//! and one function. `cargo xtask docs` writes docs/http-routes.md from the table.
+//! Requests are dispatched only through this table, so no route is served without a line here. A new route is one
+//! line and one function. `cargo xtask docs` writes docs/http-routes.md from the table.
 
 use super::line::{Asks, BodyLimit, Line, Need, Object, On, Place, Scope, To, line, session, slash};
 use crate::routes::{
@@ -32,26 +32,26 @@ const NO_METHOD: Need = Refused(StatusCode::NOT_FOUND, "Invalid method");
 
 /// The methods of pages of other origins on the routes of a node.
 const SHARED_NODE: &[&str] = &["HEAD", "GET", "PUT", "POST"];
-/// The same for lists of variables.
+/// The methods of pages of other origins on lists of variables.
 const SHARED_READ: &[&str] = &["HEAD", "GET"];
-/// The same for single variables.
+/// The methods of pages of other origins on single variables.
 const SHARED_WRITE: &[&str] = &["HEAD", "GET", "PUT", "DELETE"];
 
-/// Makes the handler of a line from an async function of `routes`.
+/// Creates the handler of a line from an async function of `routes`.
 macro_rules! run {
     ($function:path) => {
         To::Handler(|call| Box::pin($function(call)))
     };
 }
 
-/// Makes the handler of a line from a function that does not wait.
+/// Creates the handler of a line from a function that does not wait.
 macro_rules! at_once {
     ($function:path) => {
         To::Handler(|call| Box::pin(std::future::ready($function(call))))
     };
 }
 
-/// The first line whose path matches decides.
+/// The lines of all routes. The first line whose path matches decides.
 pub(super) static TABLE: &[Line] = &[
     line(Any, "/", Open, at_once!(ui::root)).at(Place::Page),
     slash("/ui"),
@@ -330,8 +330,9 @@ pub(super) static TABLE: &[Line] = &[
     line(Get, "scaling/policy/**", Namespace(&[N::ReadScalingPolicy, N::ReadJob]), run!(scaling::policy)),
     line(Put, "search", Shown, run!(search::route)),
     line(Put, "search/fuzzy", Shown, run!(fuzzy::route)),
-    // The handler checks the right for each topic, and each event. A caller without the right gets an empty stream, with
-    // `caravan=true` a refusal. With `coalesce`, the stream sends the newest row of each object at most once in that time.
+    // The handler checks the right for each topic, and each event. A caller without the right receives an empty
+    // stream, or a refusal with `caravan=true`. With `coalesce`, the stream sends the newest row of each object
+    // at most once in that time.
     line(Get, "event/stream", Open, at_once!(event::stream)).at(Place::AnyServer),
     line(Get, "namespaces", Shown, run!(namespaces::list)).sorted_by(namespaces::KEYS.names).follows(),
     line(Get, "namespace/**", Shown, run!(namespaces::get)).follows(),
@@ -470,8 +471,8 @@ pub(crate) fn find_path(segments: &[&str]) -> Option<&'static Line> {
     [1, 0].into_iter().filter_map(keyed).flatten().copied().find(|line| line.is_about(segments))
 }
 
-/// Returns the line for a request, where `first` is the first line whose path matches. `None` if the path is not served
-/// with this method.
+/// Returns the line for a request, where `first` is the first line whose path matches. `None` if the path is not
+/// served with this method.
 pub(crate) fn find_method(first: &'static Line, method: &Method) -> Option<&'static Line> {
     TABLE.iter().filter(|line| line.path == first.path).find(|line| line.on.fits(method))
 }

@@ -106,8 +106,8 @@ fn equal(a: &Object, b: &Object, key: &str) -> bool {
     a.get(key) == b.get(key)
 }
 
-/// Scores two services. Names and ports are not unique and may change: both count, and the position in the list counts
-/// less.
+/// Scores two services. Names and ports are not unique and may change: both count, and the position in the list
+/// counts less.
 fn service(a: &Object, b: &Object, place: bool) -> u32 {
     u32::from(place) + 2 * u32::from(equal(a, b, "PortLabel")) + 3 * u32::from(equal(a, b, "Name"))
 }

@@ -52,7 +52,7 @@ pub(crate) async fn bootstrap(call: &Call) -> Result<Reply, ApiError> {
     Ok(shown(&token)?.index(index))
 }
 
-/// Answers with a token, with the zero time as Nomad writes it.
+/// Returns the answer with a token, whose zero time is written as in Nomad.
 fn shown(token: &Token) -> Result<Reply, ApiError> {
     let mut value = serde_json::to_value(token)
         .map_err(|e| ApiError::internal(format!("the token cannot be encoded: {e}")))?;
@@ -107,7 +107,7 @@ async fn list_policies(call: &Call, own: bool) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// Answers about the policy that the path names, or changes or deletes it.
+/// Returns, changes or deletes the policy that the path names.
 pub(crate) async fn policy(call: &Call) -> Result<Reply, ApiError> {
     let admin = enabled(call)?;
     let name: &str = &call.star(0);
@@ -189,7 +189,7 @@ pub(crate) async fn tokens(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// Answers with the token that stands for every caller while access control is off.
+/// Returns the answer with the token that represents every caller while access control is off.
 fn everybody() -> Result<Reply, ApiError> {
     let token = Token {
         accessor_id: "acls-disabled".into(),
@@ -223,7 +223,7 @@ pub(crate) async fn own_token(call: &Call) -> Result<Reply, ApiError> {
     }
 }
 
-/// Adds the rights of the caller as they are in effect: those of all policies and roles, by namespace.
+/// Adds the effective rights of the caller: those of all policies and roles, by namespace.
 fn add_rights(call: &Call, reply: &mut Reply) -> Result<(), ApiError> {
     let root = call.server()?.store().snapshot();
     let caller = call.caller();
@@ -270,7 +270,7 @@ fn add_rights(call: &Call, reply: &mut Reply) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Answers about the token that the path names, or changes or deletes it.
+/// Returns, changes or deletes the token that the path names.
 pub(crate) async fn token(call: &Call) -> Result<Reply, ApiError> {
     let admin = enabled(call)?;
     let accessor: &str = &call.star(0);
@@ -360,7 +360,7 @@ fn sees_role(call: &Call, role: &Role) -> bool {
         || caller.token.as_ref().is_some_and(|token| token.role_links().iter().any(|link| link.id == role.id))
 }
 
-/// Answers with the role that `find` returns.
+/// Returns the answer with the role that `find` returns.
 async fn show_role(call: &Call, find: impl Fn(&Reads<'_>) -> Option<Arc<Role>>) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let (meta, row) = blocking::read(call, |reads| match find(reads) {
@@ -383,7 +383,7 @@ pub(crate) async fn role_named(call: &Call) -> Result<Reply, ApiError> {
     show_role(call, |root| root.acl_role_named(name).cloned()).await
 }
 
-/// Answers about the role that the path names, or changes or deletes it.
+/// Returns, changes or deletes the role that the path names.
 pub(crate) async fn role(call: &Call) -> Result<Reply, ApiError> {
     let admin = enabled(call)?;
     let id: &str = &call.star(0);

@@ -36,7 +36,8 @@ pub(crate) fn servers(call: &Call) -> Result<Reply, ApiError> {
     Reply::json(sorted(call.server()?.addresses()))
 }
 
-/// Sorts addresses of servers. The order in which an agent tries them changes with time and has no meaning for clients.
+/// Sorts addresses of servers. The order in which an agent tries them changes with time and has no meaning for
+/// clients.
 fn sorted(mut addresses: Vec<String>) -> Vec<String> {
     addresses.sort_unstable();
     addresses
@@ -99,7 +100,8 @@ fn stats(call: &Call) -> Value {
     Value::Object(groups)
 }
 
-/// Returns the health of the requested roles (both if none is requested) that this agent has; 500 if one is unhealthy.
+/// Returns the health of the requested roles (both if none is requested) that this agent has; 500 if one is
+/// unhealthy.
 fn parts(call: &Call) -> Reply {
     let asked: Vec<&str> = call.query.all("type").collect();
     let wants = |part: &str| asked.is_empty() || asked.contains(&part);

@@ -84,7 +84,7 @@ pub(crate) fn schedulers(call: &Call) -> Result<Reply, ApiError> {
     let settings = server.scheduling().workers();
     let worker = |n: usize| {
         json!({
-            // Workers have no id of their own: it is derived from the server's id.
+            // A worker has no separate id: its id is derived from the server's id.
             "id": format!("{}{n:012x}", id.get(..24).unwrap_or("00000000-0000-0000-0000-")),
             "enabled_schedulers": names(&settings),
             "started": call.state.started.to_time(),
@@ -118,7 +118,7 @@ fn settings(body: &WorkersBody) -> Result<Workers, ApiError> {
     let enabled: Result<Vec<Scheduler>, _> = body.enabled.iter().map(|name| name.parse()).collect();
     Workers::new(number, enabled.map_err(|_| invalid())?).map_err(|error| match error {
         WorkersError::NoCore => invalid(),
-        // This limit is Caravan's own, so clients know no specific answer for it.
+        // Only Caravan has this limit, so clients expect no specific answer for it.
         WorkersError::TooMany => ApiError::bad_request(error.to_string()),
     })
 }

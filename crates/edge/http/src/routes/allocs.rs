@@ -179,7 +179,7 @@ pub(crate) fn full(alloc: &Allocation) -> Result<Value, ApiError> {
     let mut value = serde_json::to_value(&alloc)
         .map_err(|e| ApiError::internal(format!("the allocation cannot be encoded: {e}")))?;
     if let Some(network) = value.get_mut("NetworkStatus").and_then(Value::as_object_mut) {
-        // Without the answer of a plugin, the job's block counts.
+        // Without the settings of a plugin, the job's block applies.
         let asked = || alloc.group().and_then(|group| group.networks.first()?.dns.clone());
         let dns = alloc.network_status.as_ref().and_then(|status| status.dns.clone()).or_else(asked);
         network.insert("DNS".into(), json!(dns));

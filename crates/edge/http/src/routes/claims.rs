@@ -64,7 +64,7 @@ struct Row {
     mode: ClaimMode,
     phase: ClaimPhase,
     since: UnixNanos,
-    /// One sentence; empty if the claim does not wait.
+    /// The wait reason in one sentence; empty if the claim does not wait.
     waits_for: String,
     tries: u32,
     last_error: String,
@@ -94,8 +94,8 @@ fn row(server: &Handle, claim: &Claim) -> Row {
     }
 }
 
-/// Returns whether a node is the one that a parameter names by its id, the beginning of its id, or its name; an empty
-/// parameter names every node.
+/// Returns whether a parameter names a node by its id, the beginning of its id, or its name. An empty parameter
+/// names every node.
 fn is_on(root: &Root, named: &str, node: &NodeId) -> bool {
     node.as_str().starts_with(named) || root.node(node).is_some_and(|node| node.name.as_str() == named)
 }

@@ -32,7 +32,7 @@ pub(crate) enum Destination {
     Leader,
 }
 
-/// Returns where a request belongs: the node that holds the allocation, or the named node.
+/// Returns the agent to which a request goes: the node that holds the allocation, or the named node.
 pub(crate) fn place(call: &Call, object: Object) -> Result<Destination, ApiError> {
     let target = match object {
         Object::Alloc | Object::Garbage => Target::Alloc(alloc(call)),
@@ -194,7 +194,7 @@ pub(crate) async fn collect_all(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::empty())
 }
 
-/// Answers with the metadata of the node, or changes them.
+/// Returns or changes the metadata of the node.
 pub(crate) async fn metadata(call: &Call) -> Result<Reply, ApiError> {
     let client = client(call)?;
     if call.is_put() {

@@ -69,8 +69,8 @@ pub(crate) fn regions(call: &Call) -> Result<Reply, ApiError> {
     }
 }
 
-/// Returns the servers in the membership of the log. A stale read proves no leadership, so its answer names a leader only with
-/// recent evidence.
+/// Returns the servers in the membership of the log. A stale read proves no leadership, so its answer names a leader
+/// only with recent evidence.
 fn recorded(call: &Call) -> Result<Vec<ClusterMember>, ApiError> {
     let cluster = call.server()?.cluster();
     let mut members = cluster.members();
@@ -102,7 +102,7 @@ pub(crate) async fn join(call: &Call) -> Result<Reply, ApiError> {
     }
     let result = table.join(&addresses).await;
     let failures = result.error().unwrap_or_default();
-    // A join that reached a server is not an error: the member table brings the others.
+    // A join that reached a server is not an error: the member table delivers the other members.
     let (error, warning) =
         if result.joined == 0 { (failures, String::new()) } else { (String::new(), failures) };
     Ok(Reply::value(json!({
@@ -242,7 +242,7 @@ pub(crate) fn health(call: &Call) -> Result<Reply, ApiError> {
     let (health, info) = (server.cluster().health(), &call.state.info);
     let mut servers: Vec<Value> = health.servers.iter().map(server_health).collect();
     if servers.is_empty() {
-        // The term is too young for a measurement: only this server is known.
+        // The term is too young for a measurement, so only this server is listed.
         let metrics = server.log_metrics();
         servers.push(json!({
             "LastContact": "0s",
@@ -299,7 +299,8 @@ fn server_health(server: &caravan_server::ServerHealth) -> Value {
     shown
 }
 
-/// Adds the group of `agent/self` about the replication from the authoritative region, on the leader of another region.
+/// Adds the group of `agent/self` about the replication from the authoritative region, on the leader of another
+/// region.
 fn replication(server: &caravan_server::Handle, groups: &mut Map<String, Value>) {
     let kinds = server.cluster().replication();
     if kinds.is_empty() {

@@ -1,9 +1,10 @@
-//! Converts a client's job to the servers' representation.
+//! The conversion of a client's job to the servers' representation.
 
 use caravan_api as api;
 use caravan_server::JobDraft;
 
-/// Fills the defaults and converts. The servers report conversion errors among the other problems of the job.
+/// Fills the defaults of a job and converts the job. The servers report conversion errors among the other problems of
+/// the job.
 pub(crate) fn draft(mut job: api::Job) -> JobDraft {
     api::canonicalize(&mut job);
     let (job, misfits) = api::fit(&job);

@@ -150,7 +150,7 @@ pub(crate) async fn count(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(meta.merge_into(json!({"Count": count}))).meta(meta))
 }
 
-/// Answers why allocations of an evaluation are not placed.
+/// Returns the reasons why allocations of an evaluation are not placed.
 pub(crate) async fn explain(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let id = EvalId::new(call.star(0));
@@ -180,7 +180,7 @@ pub(crate) async fn get(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(eval)?.meta(meta))
 }
 
-/// Returns all evaluations that are linked with one, directly or indirectly.
+/// Returns all evaluations that are linked with an evaluation, directly or indirectly.
 fn related(root: &Root, eval: &Evaluation) -> Vec<EvalStub> {
     let of_job: Vec<_> = root.evals_by_job(&eval.job_key()).collect();
     let links = |e: &Evaluation| [e.next_eval.clone(), e.previous_eval.clone(), e.blocked_eval.clone()];

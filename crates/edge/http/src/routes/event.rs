@@ -26,11 +26,11 @@ use std::time::Duration;
 
 /// The interval of heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// The limits of `heartbeat`: readers that notice a frozen agent soon ask for shorter intervals.
+/// The limits of `heartbeat`. With a short interval, a reader notices a frozen agent soon.
 const HEARTBEATS: (Nanos, Nanos) = (Nanos::from_secs(1), Nanos::from_secs(60));
-/// How long an empty stream stays open. Its end informs clients that wait for the first line.
+/// The time for which an empty stream stays open. The end of the stream informs clients that wait for the first line.
 const SILENCE: Duration = Duration::from_secs(10);
-/// The limits of `coalesce`: below, a stream costs as much as one of each change; above, it says less than a list.
+/// The limits of `coalesce`. Below, a stream costs as much as a stream of each change; above, a list is as current.
 const COALESCE: (Nanos, Nanos) = (Nanos::from_millis(10), Nanos::from_secs(60));
 /// The topics that Nomad does not have. Only a caller who names them, or `caravan=true`, receives them.
 const OWN_TOPICS: [&str; 1] = ["Namespace"];
@@ -42,7 +42,7 @@ struct Filter {
     topics: BTreeMap<String, Vec<String>>,
     /// The namespace; `None` for all namespaces.
     namespace: Option<String>,
-    /// All topics include Caravan's own topics.
+    /// Whether all topics include the topics that only Caravan has.
     own_topics: bool,
 }
 
@@ -135,8 +135,8 @@ pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::raw(JSON, body).header("cache-control", "no-cache"))
 }
 
-/// Parses a parameter that is a duration within limits: `coalesce` is the shortest time between two transmissions, without
-/// which the stream has each change, and `heartbeat` the longest one.
+/// Parses a parameter that is a duration within limits: `coalesce` is the shortest time between two transmissions,
+/// without which the stream has each change, and `heartbeat` the longest one.
 fn interval(call: &Call, name: &str, (least, most): (Nanos, Nanos)) -> Result<Option<Duration>, ApiError> {
     let Some(text) = call.query.get(name) else { return Ok(None) };
     match go_duration(text) {
@@ -148,7 +148,8 @@ fn interval(call: &Call, name: &str, (least, most): (Nanos, Nanos)) -> Result<Op
     }
 }
 
-/// Answers a caller without the right as Nomad does: a stream without a line (docs/reference/http-api.md, section 4.3).
+/// Returns the answer to a caller without the right: a stream without a line, as in Nomad
+/// (docs/reference/http-api.md, section 4.3).
 fn silent(call: &Call) -> Reply {
     let stopping = call.state.stopping.clone();
     let quiet = stream::once(async move {
@@ -166,12 +167,12 @@ struct Who {
     namespace: String,
     /// The topics of the query; empty for all topics.
     topics: Vec<String>,
-    /// The parameter `caravan=true`: the stream has the events that the caller may see, as lists have rows. The first line
-    /// names the topics of which the caller may see none, and the index of the newest change of each topic. A caller who
-    /// may see none at all is refused, instead of waiting for a first line.
+    /// The parameter `caravan=true`: the stream has the events that the caller may see, as lists have rows. The first
+    /// line names the topics of which the caller may see none, and the index of the newest change of each topic. A
+    /// caller who may see none at all is refused, instead of waiting for a first line.
     rows: bool,
-    /// The interval of heartbeats that the subscriber asked for. The first line confirms it, in milliseconds: servers of earlier
-    /// versions ignore the parameter.
+    /// The interval of heartbeats that the subscriber requested. The first line confirms it, in milliseconds: servers
+    /// of earlier versions ignore the parameter.
     heartbeat: Option<Duration>,
 }
 
@@ -188,7 +189,7 @@ impl Who {
             .map(|topic| topic.split(':').next().unwrap_or_default())
             .filter(|topic| !access::any_event(&caller, topic, &self.namespace))
             .collect();
-        // The reader exists already: a change is in its events, or its index is here.
+        // The reader exists already, so a change is either in its events or in these indexes.
         let indexes = indexes(&self.server.store().snapshot(), &self.topics);
         let opening = line(&json!({"Caravan": {"Denied": denied, "Indexes": indexes}}));
         Bytes::from([heartbeat.unwrap_or_default(), opening].concat())
@@ -209,12 +210,12 @@ impl Who {
         }
     }
 
-    /// Returns the server whose facts the rows have besides those of Nomad, if the caller asked for them.
+    /// Returns the server if the caller requested rows with the facts that only Caravan has.
     fn facts(&self) -> Option<&Handle> {
         self.rows.then_some(&self.server)
     }
 
-    /// Returns the caller with its current rights; `None` if it may no longer receive the events.
+    /// Returns the caller with its current rights; `None` if the caller may no longer receive the events.
     fn now(&self) -> Option<Caller> {
         let caller = self.server.admin().caller(&self.secret).ok()?;
         self.may(&caller).then_some(caller)

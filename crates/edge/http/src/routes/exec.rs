@@ -1,4 +1,4 @@
-//! Runs programs in tasks over a websocket (docs/reference/http-api.md, section 4.2).
+//! Programs that run in tasks, over a websocket (docs/reference/http-api.md, section 4.2).
 
 use crate::access::{self, Parse};
 use crate::call::Call;
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 /// Timeout for the first message, which holds the token because browsers cannot send headers with a websocket.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// How long the peer may read after the last message before the connection is dropped.
+/// The time in which the peer may read after the last message before the connection is dropped.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Maximum size of a message; terminals send little.
@@ -217,7 +217,7 @@ async fn shake(socket: &mut Socket) -> Result<String, ApiError> {
     }
 }
 
-/// How a session ended.
+/// The end of a session.
 enum End {
     /// The program ended, and all its output was sent.
     Reported,

@@ -1,4 +1,4 @@
-//! What goes on at host volumes and at plugins, and why (docs/design/http-api.md).
+//! The state of host volumes and plugins, with reasons (docs/design/http-api.md).
 
 use super::storage_map::{self, LaneFacts};
 use crate::blocking;
@@ -34,10 +34,10 @@ struct HostVolumeExplain {
     node_id: NodeId,
     node_name: String,
     state: HostVolumeState,
-    /// One sentence.
+    /// The state of the volume, in one sentence.
     summary: String,
     users: Vec<HostVolumeUser>,
-    /// The groups that keep their place on the volume, also while they have no allocation there.
+    /// The holds of groups on the volume, also of groups that have no allocation there.
     held: Vec<HostVolumeHold>,
 }
 
@@ -53,7 +53,7 @@ struct HostVolumeUser {
     client_status: &'static str,
 }
 
-/// A claim of a group on a host volume.
+/// The hold of a group on a host volume.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct HostVolumeHold {
@@ -119,7 +119,8 @@ fn of_host_volume(root: &Root, volume: &HostVolume, may_read: bool) -> HostVolum
     }
 }
 
-/// Returns what goes on at a host volume in one sentence. `node` is the status of its node; absent without the node.
+/// Returns the state of a host volume in one sentence. `node` is the status of its node; `None` if the node is not
+/// registered.
 fn summary(volume: &HostVolume, name: &str, node: Option<NodeStatus>, users: usize) -> String {
     let by = if volume.plugin_id.is_empty() {
         String::new()
@@ -153,9 +154,9 @@ fn summary(volume: &HostVolume, name: &str, node: Option<NodeStatus>, users: usi
 struct PluginExplain {
     #[serde(rename = "ID")]
     id: PluginId,
-    /// One sentence.
+    /// The health of the plugin, in one sentence.
     summary: String,
-    /// Why parts of the plugin are not healthy, and what the plugin left on nodes.
+    /// The reasons why parts of the plugin are not healthy, and the mounts that the plugin left on nodes.
     reasons: Vec<String>,
     /// Volumes by phase. Volumes that the caller may not list are not counted.
     volumes: BTreeMap<&'static str, u64>,
@@ -257,7 +258,7 @@ fn health(plugin: &Plugin, calls: usize) -> String {
     text
 }
 
-/// Returns why parts of a plugin are not healthy, and which mounts the plugin left.
+/// Returns the reasons why parts of a plugin are not healthy, and the mounts that the plugin left.
 fn reasons(root: &Root, plugin: &Plugin) -> Vec<String> {
     let name = |id: &NodeId| root.node(id).map_or_else(|| id.to_string(), |node| node.name.to_string());
     let sick = |part: &'static str, reports: &Reports| {

@@ -101,7 +101,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Reply::json(listed.into_iter().map(FileShape::from).collect::<Vec<_>>())
 }
 
-/// Answers with the metadata of a file.
+/// Returns the metadata of a file.
 pub(crate) async fn stat(call: &Call) -> Result<Reply, ApiError> {
     let path = call.query.text("path").to_owned();
     let mut file = FileShape::from(blocking(files(call)?, move |fs| fs.stat(&path)).await?);
@@ -109,12 +109,12 @@ pub(crate) async fn stat(call: &Call) -> Result<Reply, ApiError> {
     Reply::json(file)
 }
 
-/// Answers with the content of a file.
+/// Returns the content of a file.
 pub(crate) async fn cat(call: &Call) -> Result<Reply, ApiError> {
     Ok(content(pieces(files(call)?, call.query.text("path"), 0, None).await).await)
 }
 
-/// Answers with a part of a file.
+/// Returns a part of a file.
 pub(crate) async fn read_at(call: &Call) -> Result<Reply, ApiError> {
     let number = |name: &str| {
         let text = call.query.text(name);
@@ -132,7 +132,7 @@ pub(crate) async fn read_at(call: &Call) -> Result<Reply, ApiError> {
     Ok(content(pieces(files(call)?, call.query.text("path"), offset, limit).await).await)
 }
 
-/// Streams a file, and what is appended to it.
+/// Streams a file and the content that is appended later.
 pub(crate) async fn stream_file(call: &Call) -> Result<Reply, ApiError> {
     let Range { offset, origin, follow } = range(call, true)?;
     let opened = files(call)?.stream(call.query.text("path"), offset, origin, follow);
@@ -161,7 +161,7 @@ pub(crate) async fn logs(call: &Call) -> Result<Reply, ApiError> {
     })
 }
 
-/// Answers with the allocation's data and the local directories of its tasks as a tar archive.
+/// Returns the allocation's data and the local directories of its tasks as a tar archive.
 pub(crate) async fn snapshot(call: &Call) -> Result<Reply, ApiError> {
     let pieces = ReceiverStream::new(files(call)?.snapshot()?);
     let pieces = pieces.map(|piece| piece.map_err(ApiError::from));
@@ -222,8 +222,8 @@ async fn pieces(fs: AllocFs, path: &str, offset: i64, limit: Option<u64>) -> Res
     Ok(pieces.map(|piece| piece.map_err(|error| ApiError::internal(error.to_string()))).boxed())
 }
 
-/// Answers with content, and with headers that keep browsers from interpreting it. A refusal is sent as content with
-/// status 200, as clients of these two routes expect.
+/// Returns the answer with content, and with headers that keep browsers from interpreting it. A refusal is sent as
+/// content with status 200, as clients of these two routes expect.
 async fn content(opened: Result<Pieces, ApiError>) -> Reply {
     let refusal = |error: ApiError| Reply::raw(TEXT, error.message);
     let mut pieces = match opened {

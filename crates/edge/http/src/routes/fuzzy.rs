@@ -49,7 +49,7 @@ impl Found {
         }
     }
 
-    /// Adds the kinds under their answered names, and which of them were truncated.
+    /// Adds the matches of each kind, and marks the kinds whose matches were truncated.
     fn answer(self, matches: &mut Map<String, Value>, truncations: &mut Map<String, Value>) {
         for (kind, mut all) in self.kinds {
             // A match near the beginning of a short name is most likely the intended one.

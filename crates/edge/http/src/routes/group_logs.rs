@@ -1,6 +1,8 @@
-//! The logs of a job or of one of its groups as one stream: outputs of tasks join as they start, and end with their tasks.
+//! The logs of a job or of one of its groups as one stream: outputs of tasks join as they start, and end with their
+//! tasks.
 //!
-//! Each output is read through the route of a single log, so its rights, its node and its errors are those of that route.
+//! Each output is read through the route of a single log, so its rights, its node and its errors are those of that
+//! route.
 
 mod follower;
 mod sources;
@@ -38,7 +40,7 @@ struct Selection {
     /// The bytes before the end of each output.
     tail: u64,
     follow: bool,
-    /// The index at which an earlier stream began, and the places up to which it has read outputs.
+    /// The index at which an earlier stream began.
     since: Option<u64>,
     after: Vec<(Source, LogPlace)>,
 }
@@ -157,7 +159,7 @@ fn read_places(call: &Call) -> Result<Vec<(Source, LogPlace)>, ApiError> {
 pub(crate) fn stream(call: &Call) -> Result<Reply, ApiError> {
     let selection = Selection::read(call)?;
     let server = call.server()?;
-    // The line of the route checks the right to logs. The answer names allocations and tasks besides.
+    // The line of the route checks the right to logs. The answer also names allocations and tasks.
     if !call.may(&call.namespace, NsCap::ReadJob) {
         return Err(denied());
     }

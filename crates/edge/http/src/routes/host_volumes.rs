@@ -173,7 +173,7 @@ pub(crate) const CLAIM_KEYS: Keys<HostVolumeClaim> = keys!(HostVolumeClaim {
     "modify" => |_, claim| claim.modify_index,
 });
 
-/// Answers `/v1/volumes?type=host`.
+/// Lists the host volumes (`/v1/volumes?type=host`).
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let namespace = call.list_namespace();
     let (prefix, node, pool) =
@@ -204,7 +204,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(stubs)?.meta(meta))
 }
 
-/// Answers `/v1/volumes/claims`.
+/// Lists the claims of groups on host volumes.
 pub(crate) async fn claims(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let namespace = call.list_namespace();
@@ -237,7 +237,7 @@ pub(crate) async fn claims(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(claims)?.meta(meta))
 }
 
-/// Answers `/v1/volumes/claim/:id`.
+/// Deletes the claim of a group on a host volume.
 pub(crate) async fn delete_claim(call: &Call) -> Result<Reply, ApiError> {
     let index = call
         .server()?

@@ -30,7 +30,7 @@ bodies! {
     }
 }
 
-/// Answers for a part of a job. `stars` are the variable parts of the path, the id first.
+/// Creates an evaluation of the job that the path names.
 pub(crate) async fn evaluate(call: &Call) -> Result<Reply, ApiError> {
     let key = jobs::named(call);
     let body: EvaluateBody = optional(&call.body)?;
@@ -150,7 +150,7 @@ pub(crate) async fn deployments(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// Answers with the newest deployment; `null` without one.
+/// Returns the newest deployment; `null` without one.
 pub(crate) async fn deployment(call: &Call) -> Result<Reply, ApiError> {
     let key = jobs::named(call);
     let (meta, row) = blocking::read(call, |reads| {
@@ -205,7 +205,7 @@ pub(crate) async fn versions(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
 
-/// Versions have one order, the newest first, so that each stands beside its difference.
+/// Versions have one order, the newest first, so that each version is next to its difference.
 const VERSION_KEYS: Keys<Job> = keys!(Job {});
 
 /// Returns the version with which all versions are compared, if the query names one.

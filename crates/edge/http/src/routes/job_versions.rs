@@ -22,7 +22,7 @@ bodies! {
     }
 }
 
-/// Answers `PUT /v1/job/:id/stable`.
+/// Marks a version of a job as stable or unstable.
 pub(crate) async fn stable(call: &Call) -> Result<Reply, ApiError> {
     let key = named(call);
     let body: StableBody = required(&call.body)?;
@@ -32,7 +32,7 @@ pub(crate) async fn stable(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(json!({"Index": index})).index(index))
 }
 
-/// Answers `PUT /v1/job/:id/revert`.
+/// Reverts a job to an earlier version.
 pub(crate) async fn revert(call: &Call) -> Result<Reply, ApiError> {
     let key = named(call);
     let body: RevertBody = required(&call.body)?;

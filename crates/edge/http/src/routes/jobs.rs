@@ -197,7 +197,7 @@ fn placed(mut job: api::Job, call: &Call, region: &str) -> Result<api::Job, ApiE
     Ok(job)
 }
 
-/// Answers a change that creates an evaluation of a job.
+/// Returns the answer to a change that creates an evaluation of a job.
 pub(crate) fn registered(done: &JobRegistered) -> Reply {
     Reply::value(registration(done)).index(done.index)
 }
@@ -215,7 +215,7 @@ pub(crate) fn registration(done: &JobRegistered) -> Value {
     })
 }
 
-/// Validates a job; its errors are the answer, not a failed request.
+/// Validates a job. Its errors are data of the answer, and the request succeeds.
 pub(crate) fn validate(call: &Call) -> Result<Reply, ApiError> {
     call.put()?;
     let body: ValidateBody = required(&call.body)?;

@@ -23,8 +23,8 @@ const LEADER: &str = "leader";
 /// Variables of the agent's environment that never hold secrets.
 const SHOWN: [&str; 8] = ["HOME", "LANG", "PATH", "PWD", "SHELL", "TERM", "TZ", "USER"];
 
-/// Returns the agent that the request names: `node_id` for a node, `server_id` for a server. `unknown` is the status of
-/// the refusal of an unknown server.
+/// Returns the agent that the request names: `node_id` for a node, `server_id` for a server. `unknown` is the status
+/// of the refusal of an unknown server.
 pub(crate) fn place(call: &Call, unknown: StatusCode) -> Result<Destination, ApiError> {
     call.only(&Method::GET)?;
     let (node, server) = (call.query.text("node_id"), call.query.text("server_id"));
@@ -100,7 +100,7 @@ pub(crate) fn log(call: &Call) -> Result<Reply, ApiError> {
     })
 }
 
-/// Answers with the facts about the host.
+/// Returns the facts about the host.
 pub(crate) fn host(call: &Call) -> Result<Reply, ApiError> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let word = |path: &str| read(path).trim().to_owned();

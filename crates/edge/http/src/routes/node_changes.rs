@@ -140,7 +140,7 @@ pub(crate) async fn fence(call: &Call) -> Result<Reply, ApiError> {
     Ok(short(&done, done.index))
 }
 
-/// Answers a change of drain or eligibility.
+/// Returns the answer to a change of drain or eligibility.
 fn short(done: &NodeUpdated, node_index: u64) -> Reply {
     let evals = if done.evals.is_empty() { Value::Null } else { json!(done.evals) };
     let eval_index = if done.evals.is_empty() { 0 } else { done.index };
@@ -153,7 +153,7 @@ fn short(done: &NodeUpdated, node_index: u64) -> Reply {
     .index(done.index)
 }
 
-/// Answers a change with the additional fields `rest`.
+/// Returns the answer to a change, with the additional fields `rest`.
 fn long(done: &NodeUpdated, node_index: u64, rest: Value) -> Reply {
     let Value::Object(rest) = rest else { return short(done, node_index) };
     let evals = if done.evals.is_empty() { Value::Null } else { json!(done.evals) };

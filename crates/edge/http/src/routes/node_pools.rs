@@ -24,7 +24,7 @@ pub(crate) const KEYS: Keys<NodePool> = keys!(NodePool {
     "modify" => |_, pool| pool.modify_index,
 });
 
-/// Answers `/v1/node/pools`.
+/// Lists the node pools.
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let prefix = call.query.text("prefix");

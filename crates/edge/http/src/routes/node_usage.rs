@@ -9,7 +9,8 @@ use caravan_types::node::{Eligibility, Node};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most keys of metadata in an answer: a choice for users. The first ones in their order stay.
+/// The most keys of metadata in an answer, from which users choose. Of more keys, the first ones in byte order are
+/// listed.
 const MAX_META_KEYS: usize = 200;
 
 /// The columns; the same position in each of them is the same node.
@@ -58,9 +59,9 @@ struct Columns {
     total: usize,
 }
 
-/// Answers with the columns; with `since=<index>`, only of the nodes that changed after that index, by themselves or by an
-/// allocation. `meta=<key>` adds the values of a key of the nodes' metadata. The sums include allocations that the caller may
-/// not read: the right to nodes includes the free resources of nodes.
+/// Returns the columns; with `since=<index>`, only those of nodes that changed after that index, or that had an
+/// allocation that changed. `meta=<key>` adds the values of a key of the nodes' metadata. The sums include
+/// allocations that the caller may not read: the right to nodes includes the free resources of nodes.
 pub(crate) async fn columns(call: &Call) -> Result<Reply, ApiError> {
     let since = since(call)?;
     let meta = Some(call.query.text("meta")).filter(|key| !key.is_empty());

@@ -21,7 +21,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// How long a key set may be cached. A prepublished key is visible for this long before its first use.
+/// The time for which a key set may be cached. A prepublished key is visible for this long before its first use.
 const KEYS_FRESH: &str = "max-age=3600";
 
 fn check_index(call: &Call) -> Result<Option<u64>, ApiError> {
@@ -168,7 +168,7 @@ pub(crate) async fn restore(call: &Call) -> Result<Reply, ApiError> {
     let keys = match key {
         _ if call.query.flag("without_key")?.unwrap_or(false) => SnapshotKeys::NotNeeded,
         Some(ArchiveKey::Clear(key)) => SnapshotKeys::Needed(Some(ClusterKey::new(key))),
-        // The verb opens a sealed key: the passphrase stays with its user.
+        // The client program opens a sealed key, because the passphrase stays with its user.
         Some(ArchiveKey::Sealed(_)) | None => SnapshotKeys::Needed(None),
     };
     match server.admin().restore(state, keys).await {
@@ -178,7 +178,7 @@ pub(crate) async fn restore(call: &Call) -> Result<Reply, ApiError> {
     }
 }
 
-/// Answers without contacting Vault: nothing depends on legacy Vault tokens.
+/// Returns an answer without contacting Vault, because nothing depends on legacy Vault tokens.
 pub(crate) async fn upgrade_check(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let (meta, ()) = blocking::read(call, |reads| Ok((reads.snapshot().index(), ()))).await?;
@@ -186,7 +186,7 @@ pub(crate) async fn upgrade_check(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
 
-/// Answers that there is no license.
+/// Returns the answer that no license exists.
 pub(crate) fn license(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     Ok(Reply::empty().status(StatusCode::NO_CONTENT))
@@ -198,7 +198,7 @@ pub(crate) fn utilization(call: &Call) -> Result<Reply, ApiError> {
     Err(enterprise())
 }
 
-/// Answers `/.well-known/...`: the keys that verify identities, and their location (RFC 8414).
+/// Returns the keys that verify identities, or their location (`/.well-known/...`, RFC 8414).
 pub(crate) async fn well_known(call: &Call) -> Result<Reply, ApiError> {
     let admin = call.server()?.admin();
     match call.star(0).as_str() {

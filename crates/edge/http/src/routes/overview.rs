@@ -28,10 +28,11 @@ const TABLES: [Table; 8] = [
     Table::Plugins,
 ];
 
-/// The number of objects by their state; `None` if the caller may not read such objects in any namespace of the request.
+/// The number of objects by their state; `None` if the caller may not read such objects in any namespace of the
+/// request.
 type Counts = Option<BTreeMap<&'static str, usize>>;
 
-/// The answer.
+/// The answer of the route: counts by state, and the objects that need attention.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Overview {
@@ -50,7 +51,7 @@ struct Overview {
     denied: Vec<&'static str>,
 }
 
-/// Answers with the overview of the objects that the caller may see.
+/// Returns the overview of the objects that the caller may see.
 pub(crate) async fn overview(call: &Call) -> Result<Reply, ApiError> {
     let server = call.server()?;
     let namespace = call.list_namespace();
@@ -64,7 +65,7 @@ pub(crate) async fn overview(call: &Call) -> Result<Reply, ApiError> {
         let reads_jobs = caller.acl.namespace_any(any, &[NsCap::ReadJob]);
         let reads_volumes = caller.acl.namespace_any(any, &[NsCap::CsiReadVolume, NsCap::CsiListVolume]);
         let jobs = |name: &Namespace| sees(name, NsCap::ReadJob);
-        // The page counts what its list of jobs shows.
+        // The counts are those of the jobs that the page's list of jobs shows.
         let listed = statuses::listed(call, root, namespace.as_ref(), "", false);
         let mut out = Overview {
             jobs: reads_jobs
@@ -86,7 +87,7 @@ pub(crate) async fn overview(call: &Call) -> Result<Reply, ApiError> {
             ..Overview::default()
         };
         let mut items: Vec<Item> = Vec::new();
-        // The large tables are read once, for the numbers and for the troubles.
+        // The large tables are read once, for the counts and for the objects that need attention.
         let mut numbers = BTreeMap::new();
         let evals = root.evals().filter(|row| jobs(&row.namespace));
         let evals = evals.inspect(|row| add(&mut numbers, row.status.as_str()));

@@ -63,7 +63,7 @@ pub(crate) async fn plan(call: &Call) -> Result<Reply, ApiError> {
         Some(job) if body.diff && reads => Some(jobdiff::job(planned.current.as_deref(), job, updates)),
         _ => None,
     };
-    // The first evaluation is the one of the dry run; clients expect only the evaluations that follow from it.
+    // The first evaluation belongs to the dry run; clients expect only the evaluations that follow from it.
     let created: Vec<_> = planned.created_evals.iter().skip(1).collect();
     if body.diff && !reads && planned.current.is_some() {
         planned.warnings.push(Problem::new(ProblemCode::Hidden, JobPath::root(), HIDDEN));

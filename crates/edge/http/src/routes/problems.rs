@@ -1,4 +1,4 @@
-//! Problems of a job as data, beside the text that clients of Nomad know (docs/design/http-api.md).
+//! Problems of a job as data, next to the text that clients of Nomad read (docs/design/http-api.md).
 
 use crate::body::{Elsewhere, bodies, required};
 use crate::call::Call;
@@ -12,9 +12,9 @@ use http::header::ACCEPT;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Key of answers.
+/// The key of the problems in answers.
 pub(super) const KEY: &str = "CaravanProblems";
-/// Parameters of requests whose refusals are JSON.
+/// The parameters of requests whose refusals are JSON.
 const ASKS: [&str; 2] = ["caravan_problems", "diagnostics"];
 
 bodies! {
@@ -32,18 +32,20 @@ bodies! {
     }
 }
 
-/// Returns whether the request names JSON as the only form that its caller understands. The clients of Nomad name none.
+/// Returns whether the request names JSON as the only form that its caller understands. The clients of Nomad name
+/// none.
 fn accepts_json(call: &Call) -> bool {
     let accepted = call.headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     accepted.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
 }
 
-/// Returns whether the request asks for refusals as JSON.
+/// Returns whether the request selects refusals as JSON.
 fn asks(call: &Call) -> bool {
     ASKS.iter().any(|name| call.query.flag(name).ok().flatten() == Some(true))
 }
 
-/// A problem of a job file with its place. Lines and columns count from 1, columns count characters; 0 means no place.
+/// A problem of a job file with its place. Lines and columns count from 1, columns count characters; 0 means no
+/// place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Mark<'d> {
@@ -85,13 +87,13 @@ impl<'d> Mark<'d> {
     }
 }
 
-/// Answers a job file that cannot be parsed: as JSON with the place of each problem if the request asks for that, else
-/// as the text alone.
+/// Returns the answer to a job file that cannot be parsed: JSON with the place of each problem if the request selects
+/// that, otherwise the text alone.
 pub(super) fn unparsed(call: &Call, error: ApiError, found: &Diagnostics) -> Result<Reply, ApiError> {
     if !asks(call) && !accepts_json(call) {
         return Err(error);
     }
-    // People are not shown repetitions of earlier problems.
+    // Repetitions of earlier problems are omitted.
     let marks: Vec<Mark<'_>> =
         found.items.iter().filter(|item| !item.echo).map(|item| Mark::new(item, found)).collect();
     let answer = Reply::parsed(json!({ "Error": error.message, "CaravanDiagnostics": marks }))?;
@@ -105,7 +107,7 @@ pub(super) fn attach(call: &Call, answer: &mut Value, problems: Vec<JobProblem>)
     }
 }
 
-/// Answers a refusal of a job: as JSON if the request asks for that, else as the text alone.
+/// Returns the refusal of a job: as JSON if the request selects that, otherwise as the text alone.
 pub(super) fn refused(call: &Call, mut error: ApiError) -> Result<Reply, ApiError> {
     if error.problems.is_empty() || !asks(call) {
         return Err(error);
@@ -115,8 +117,8 @@ pub(super) fn refused(call: &Call, mut error: ApiError) -> Result<Reply, ApiErro
     Ok(answer.status(error.status))
 }
 
-/// Returns problems with the paths that their settings have in the request, and with their places in the job file if the
-/// request has it.
+/// Returns problems with the paths that their settings have in the request, and with their places in the job file if
+/// the request has it.
 fn as_written(call: &Call, problems: Vec<JobProblem>) -> Vec<Value> {
     let submitted = required::<Submitted>(&call.body).unwrap_or_default();
     let job = submitted.job.and_then(|job| serde_json::to_value(job).ok());

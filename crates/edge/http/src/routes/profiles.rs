@@ -16,7 +16,7 @@ const OF_GO: [&str; 8] =
 /// The maximum duration of a profile.
 const MAX_SECONDS: u64 = 300;
 
-/// Answers with a profile. The route table has checked `agent:write`.
+/// Returns a profile. The route table has checked `agent:write`.
 pub(crate) async fn profile(call: &Call) -> Result<Reply, ApiError> {
     if !is_allowed(call) {
         return Err(ApiError::new(StatusCode::FORBIDDEN, "Permission denied"));

@@ -45,7 +45,7 @@ pub(crate) async fn scale(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(value).index(done.index))
 }
 
-/// Answers with the desired and actual counts of each group, and its scaling events.
+/// Returns the desired and actual counts of each group, and its scaling events.
 pub(crate) async fn status(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let key = jobs::named(call);

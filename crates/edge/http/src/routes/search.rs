@@ -63,8 +63,8 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(meta.merge_into(body)).meta(meta))
 }
 
-/// Returns the index of the newest change of the tables; 0 if none was written. The built-in namespaces and node pools
-/// count as written at index 1.
+/// Returns the index of the newest change of the tables; 0 if none was written. The built-in namespaces and node
+/// pools count as written at index 1.
 pub(crate) fn newest(reads: &Reads<'_>, tables: impl IntoIterator<Item = Table>) -> u64 {
     let index = |table| match (table, reads.table_index(table)) {
         (Table::Namespaces | Table::NodePools, index) => index,
@@ -82,7 +82,7 @@ pub(crate) fn context_error(context: &str) -> ApiError {
     ))
 }
 
-/// Returns at most one id more than the answer holds, which shows whether the answer is truncated.
+/// Returns the ids that match: at most one more than the answer holds, which shows whether the answer is truncated.
 pub(crate) fn found(
     caller: &Caller,
     root: &Root,

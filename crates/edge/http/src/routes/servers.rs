@@ -1,5 +1,5 @@
-//! The servers of the cluster as members, with the leader: once, or as a stream of their changes. A change of members is no
-//! command, so the log has no event for it.
+//! The servers of the cluster as members, with the leader: once, or as a stream of their changes. A change of members
+//! is no command, so the log has no event for it.
 
 use super::cluster::member;
 use crate::call::Call;
@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep_until};
 /// The interval of heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
-/// Answers with the servers that this server knows; with `follow=true`, as a stream with a line at once and after each
-/// change, and `{}` as heartbeat.
+/// Returns the members in the table of this server. With `follow=true`, returns a stream: a line immediately and
+/// after each change, and `{}` as heartbeat.
 pub(crate) fn list(call: &Call) -> Result<Reply, ApiError> {
     let server = call.server()?.clone();
     let state = call.state.clone();
@@ -40,7 +40,7 @@ pub(crate) fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::raw(JSON, Body::from_stream(lines)).header("cache-control", "no-cache"))
 }
 
-/// Returns the servers that a server knows.
+/// Returns the members in the table of a server, and the leader.
 fn known(state: &HttpState, server: &Handle) -> Value {
     let members: Vec<Value> = match &state.members {
         Some(table) => table.members().iter().map(member).collect(),
@@ -66,7 +66,7 @@ impl Follower {
     async fn line(&mut self) -> Bytes {
         let heartbeat = Instant::now() + HEARTBEAT;
         loop {
-            // Changes count from here, so that none is missed between the look and the wait.
+            // The watches begin before the read, so that no change between the read and the wait is missed.
             let leader = self.server.cluster().leader_change();
             if let Some(changes) = &mut self.changes {
                 changes.mark_unchanged();

@@ -119,7 +119,8 @@ fn choice(text: &str) -> Result<(usize, String), ApiError> {
     })
 }
 
-/// Chooses by rendezvous hashing: each caller gets the same instances while they exist, and callers spread over all.
+/// Chooses by rendezvous hashing: each caller receives the same instances while they exist, and callers spread over
+/// all.
 fn chosen(rows: Vec<Arc<ServiceRegistration>>, count: usize, key: &str) -> Vec<Arc<ServiceRegistration>> {
     let weight = |row: &Arc<ServiceRegistration>| {
         let mut hash = Sha256::new();
@@ -142,7 +143,7 @@ pub(crate) async fn delete(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::empty().index(done.map_err(|e| ApiError::of_change(&e))?))
 }
 
-/// Lists the registrations of a job; in pages, if asked to.
+/// Lists the registrations of a job; in pages, if the query requests them.
 pub(crate) async fn of_job(call: &Call) -> Result<Reply, ApiError> {
     call.only(&Method::GET)?;
     let key = jobs::named(call);

@@ -34,12 +34,12 @@ bodies! {
 
 const TABLES: [Table; 3] = [Table::Jobs, Table::Allocs, Table::Deployments];
 
-/// What an answer contains of the allocations of a job.
+/// The form in which an answer contains the allocations of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Allocs {
-    /// One object for each of them, as in Nomad.
+    /// One object for each allocation, as in Nomad.
     Listed,
-    /// Their number by status. A job may have tens of thousands of them.
+    /// The number of allocations by status. A job may have tens of thousands of allocations.
     Counted,
 }
 
@@ -108,8 +108,8 @@ pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::value(Value::Array(rows)).meta(meta))
 }
 
-/// Returns the jobs that the caller may read and a list shows. The children of periodic and parameterized jobs are only
-/// shown on request.
+/// Returns the jobs that the caller may read and a list shows. The children of periodic and parameterized jobs are
+/// only shown on request.
 pub(super) fn listed<'r>(
     call: &Call,
     root: &'r Root,

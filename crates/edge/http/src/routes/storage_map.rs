@@ -34,15 +34,16 @@ const MAX_WAITING: usize = 10;
 /// The most nodes with an unhealthy part that an answer lists for a plugin.
 const MAX_SICK: usize = 100;
 
-/// The answer. Only its volumes are paged.
+/// The answer of the route. Only its volumes are paged.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct StorageMap {
     plugins: Vec<PluginListStub>,
     volumes: Vec<VolumeExplain>,
-    /// The volumes of all pages with the worst trouble, if the request asks for them and the page does not have all volumes.
+    /// The volumes of all pages with the worst trouble, if the request selects them and the page does not have all
+    /// volumes.
     worst: Option<Worst>,
-    /// What the list of plugins does not report, by plugin.
+    /// The facts about plugins that the list of plugins does not contain, by plugin.
     facts: BTreeMap<PluginId, PluginFacts>,
     /// The host volumes that users created. Volumes that are not ready come first; `caravan/host-volumes` has pages.
     host_volumes: Vec<HostVolumeStub>,
@@ -83,8 +84,8 @@ struct Worst {
     blocked: Vec<BlockedJob>,
 }
 
-/// The volumes of a plugin by what they need, and its work. The numbers are those of the volumes that the request selects
-/// without its page; only those of a ranked list obey the filter expression.
+/// The numbers of a plugin's volumes by need, and its calls in progress. The numbers include the volumes that the
+/// request selects without its page; only the numbers of a ranked list obey the filter expression.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct PluginFacts {
@@ -99,7 +100,7 @@ struct PluginFacts {
     lanes: Vec<LaneFacts>,
     /// The nodes with a part of the plugin that is not healthy.
     sick: BTreeSet<NodeId>,
-    /// The volumes below each node by what they need, for a ranked list; an empty id for volumes on no node.
+    /// The numbers of volumes by need below each node, for a ranked list; an empty id for volumes on no node.
     homes: BTreeMap<NodeId, Needs>,
     /// The number of nodes that `homes` leaves out.
     omitted_homes: usize,
@@ -112,9 +113,9 @@ pub(super) struct LaneFacts {
     /// `attach`, `detach`, `grow`, or `manage`, which creates and deletes.
     lane: &'static str,
     running: usize,
-    /// Calls that wait for one of the running ones to end.
+    /// The number of calls that wait for the end of a running one.
     waiting: usize,
-    /// The most calls that run at once.
+    /// The most calls that run at the same time.
     limit: usize,
 }
 
@@ -133,9 +134,9 @@ struct BlockedJob {
     since: UnixNanos,
 }
 
-/// Answers with the storage map. `trouble=true` selects the volumes that wait, failed or are in transition. `rank`
-/// selects volumes by what they need. `worst=<number>` adds the volumes with the worst trouble of all pages, for a caller
-/// that shows them beside a page. Of these, `calm` limits the volumes without trouble of each node, and `home` selects a node.
+/// Returns the storage map. `trouble=true` selects the volumes that wait, failed or are in transition. `rank` selects
+/// volumes by need. `worst=<number>` adds the volumes with the worst trouble of all pages, for a caller that shows
+/// them next to a page. Of these, `calm` limits the volumes without trouble of each node, and `home` selects a node.
 pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
     let server = call.server()?;
     let namespace = call.list_namespace();
@@ -305,7 +306,7 @@ fn place<'r>(row: &&'r Arc<Volume>) -> Token<'r> {
     Token::Key(row.namespace.as_str(), row.id.as_str())
 }
 
-/// The blocked evaluations by the texts of what they wait for.
+/// The blocked evaluations by the text of each wait reason.
 struct Blocked<'r>(BTreeMap<&'r str, Vec<&'r Arc<Evaluation>>>);
 
 impl<'r> Blocked<'r> {

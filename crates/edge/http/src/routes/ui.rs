@@ -14,7 +14,7 @@ pub(crate) fn root(call: &Call) -> Result<Reply, ApiError> {
     Ok(redirect(&format!("/ui/{query}"), &call.method))
 }
 
-/// Answers with the page or one of its files.
+/// Returns the page or one of its files.
 pub(crate) fn page(call: &Call) -> Result<Reply, ApiError> {
     let path = call.uri.split('?').next().unwrap_or_default();
     let request = caravan_ui::Request {
@@ -32,7 +32,7 @@ pub(crate) fn page(call: &Call) -> Result<Reply, ApiError> {
     Ok(reply)
 }
 
-/// Answers with the page of an error code of job files, in Markdown.
+/// Returns the page of an error code of job files, in Markdown.
 pub(crate) fn error_page(call: &Call) -> Result<Reply, ApiError> {
     let code = call.star(0);
     let page = caravan_hcl::explain::page(&code)
@@ -43,8 +43,8 @@ pub(crate) fn error_page(call: &Call) -> Result<Reply, ApiError> {
     Reply::json(json!({ "Code": code, "Title": title, "Text": text.trim() }))
 }
 
-/// Answers with the facts that the page shows before anyone has signed in. Nothing here depends on a token, and nothing
-/// is a secret: the page's label stands on every page, and the version is part of the page's files.
+/// Returns the facts that the page shows before a user has signed in. None of them depends on a token, and none is a
+/// secret: the page's label is shown on every page, and the version is part of the page's files.
 pub(crate) fn settings(call: &Call) -> Result<Reply, ApiError> {
     let info = &call.state.info;
     let ui = info.ui.shown();

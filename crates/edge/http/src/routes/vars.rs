@@ -40,7 +40,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
             reads.snapshot(),
             rows,
             |row| Token::Key(row.key.namespace.as_str(), row.key.path.as_str()),
-            // A stored variable has its metadata in a field of its own.
+            // A stored variable has its metadata in a separate field.
             |row| json!({"VariableMetadata": object(&row.metadata())}),
         )?;
         let rows: Vec<_> = rows.into_iter().map(|row| row.metadata()).collect();
@@ -51,7 +51,7 @@ pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// Answers with the variable that the path names, or changes, locks or deletes the variable.
+/// Returns the variable that the path names, or changes, locks or deletes the variable.
 pub(crate) async fn route(call: &Call) -> Result<Reply, ApiError> {
     let path = &call.star(0);
     if path.is_empty() {
@@ -215,8 +215,8 @@ fn unindexed(mut reply: Reply) -> Reply {
     reply
 }
 
-/// Answers a write. A caller who may not read the variable gets only the items of its own request. The stored
-/// variable may hold other items, for example those from before it was locked.
+/// Returns the answer to a write. A caller who may not read the variable receives only the items of its own request.
+/// The stored variable may hold other items, for example those from before it was locked.
 fn written(
     call: &Call,
     key: &VariableKey,

@@ -33,8 +33,8 @@ pub(crate) const KEYS: Keys<Volume> = keys!(Volume {
     "modify" => |_, row| row.modify_index,
 });
 
-/// The keys of volumes of both kinds; `node`, `pool` and `state` are those of host volumes, `phase` and `claims` those of
-/// CSI volumes.
+/// The keys of volumes of both kinds; `node`, `pool` and `state` are those of host volumes, `phase` and `claims`
+/// those of CSI volumes.
 pub(crate) const LIST_KEYS: &[&str] = &[
     "id",
     "name",
@@ -151,8 +151,8 @@ pub(crate) fn shown(volume: &Volume, used: &VolumeUse) -> CsiVolume {
     CsiVolume::project(volume, &held, used.plugin.as_deref(), stubs)
 }
 
-/// Returns the part of a volume that a caller with only the right to write sees: its identity. A stored volume may hold
-/// more than the caller's request.
+/// Returns the part of a volume that a caller with only the right to write sees: its identity. A stored volume may
+/// hold more than the caller's request.
 fn named(volume: &Volume) -> CsiVolume {
     CsiVolume {
         id: volume.id.clone(),

@@ -1,10 +1,11 @@
-//! The consequences of imagined events on nodes, without a job: what a drain would move, and what blocks it.
+//! The consequences of imagined events on nodes, without a job: the allocations that a drain moves, and the causes
+//! that block it.
 
 use crate::call::Call;
 use crate::error::ApiError;
 use crate::reply::Reply;
 
-/// Answers what would follow if all events happened: `node=<id, its beginning, or name>:drain`, or `down`, `ineligible`,
+/// Returns the consequences if all events happen: `node=<id, its beginning, or name>:drain`, or `down`, `ineligible`,
 /// `up`. Lines about jobs that the caller may not read are omitted and counted.
 pub(crate) async fn answer(call: &Call) -> Result<Reply, ApiError> {
     let imagined: Vec<String> = call.query.all("node").map(|event| format!("node={event}")).collect();

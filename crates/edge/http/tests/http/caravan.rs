@@ -1,4 +1,4 @@
-//! Caravan's own routes: every object only for callers with its right, and one wait for all of them.
+//! The routes that only Caravan has: every object only for callers with its right, and one wait for all objects.
 
 use crate::rights::Tenants;
 use http::Method;
@@ -53,7 +53,7 @@ async fn a_tenant_sees_its_own_objects_and_the_missing_rights() {
     let filtered = ask(&tenants, &filtered, &tenants.root).await;
     assert_eq!((&filtered["Worst"]["Volumes"], &filtered["Volumes"]), (&json!([]), &json!([])), "{filtered}");
     assert_eq!(filtered["Worst"]["Facts"]["disk"]["Rest"], 0, "{filtered}");
-    // Both lists in one answer, each with what the caller may read.
+    // Both lists in one answer, each with the objects that the caller may read.
     let path = format!("{storage}&per_page=1&next_token=z&worst=9");
     let both = ask(&tenants, &path, &tenants.root).await;
     assert_eq!(
@@ -151,7 +151,8 @@ async fn a_token_names_its_rights_as_they_are_in_effect() {
     assert_eq!(root["CaravanCapabilities"]["Management"], true);
 }
 
-/// A caller without the right to any event is refused at once: a client cannot distinguish a silent stream from a slow one.
+/// A caller without the right to any event is refused immediately: a client cannot distinguish a silent stream from a
+/// slow one.
 #[tokio::test]
 async fn a_stream_without_rights_is_refused() {
     let tenants = Tenants::start().await;
@@ -160,7 +161,7 @@ async fn a_stream_without_rights_is_refused() {
     assert_eq!((refused.status.as_u16(), refused.text().trim()), (403, "Permission denied"));
 }
 
-/// The usage of nodes has disks and states, and names only what changed after an index.
+/// The usage of nodes has disks and states, and has only the nodes that changed after an index.
 #[tokio::test]
 async fn usage_of_nodes_is_narrowed_to_changes() {
     let tenants = Tenants::start().await;
@@ -180,7 +181,7 @@ async fn usage_of_nodes_is_narrowed_to_changes() {
     assert_eq!((wrong.status.as_u16(), wrong.text().contains("`since`")), (400, true), "{}", wrong.text());
 }
 
-/// Host volumes of users need the right in their namespace, those of configurations the right to nodes.
+/// Host volumes of users need the right in their namespace, host volumes of configurations the right to nodes.
 #[tokio::test]
 async fn host_volumes_are_listed_in_pages() {
     let tenants = Tenants::start().await;

@@ -1,4 +1,4 @@
-//! Event streams of the newest rows, and what only Caravan's streams contain.
+//! Event streams of the newest rows, and the content that only Caravan's streams have.
 
 use crate::harness::Api;
 use crate::rights::Tenants;
@@ -137,8 +137,8 @@ async fn the_newest_row_of_each_object_is_sent() {
     }
 }
 
-/// A reader that stops reading while a writer is busy gets the newest row of each job afterwards, and no `Error`. The
-/// same reader without `coalesce` loses events.
+/// A reader that stops reading while a writer is busy receives the newest row of each job afterwards, and no `Error`.
+/// The same reader without `coalesce` loses events.
 #[tokio::test]
 async fn a_slow_reader_of_the_newest_rows_misses_nothing() {
     let api = Api::start().await;
@@ -220,7 +220,7 @@ async fn namespaces_are_events_for_callers_who_see_them() {
     assert_eq!(got.status, 403);
 }
 
-/// With `caravan=true` the row of a volume has its phase and its claims; without, it is Nomad's.
+/// With `caravan=true` the row of a volume has its phase and its claims; without, the row is that of Nomad.
 #[tokio::test]
 async fn events_of_volumes_have_phases_when_asked() {
     let tenants = Tenants::start().await;

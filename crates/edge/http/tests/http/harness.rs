@@ -1,4 +1,4 @@
-//! An API over an in-memory server, and a node that reports only what the test tells it to report.
+//! An API over an in-memory server, and a node whose reports the test chooses.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -174,7 +174,7 @@ impl Web {
     }
 }
 
-/// Starts the membership of a server without others.
+/// Starts the membership of a server that has no other members.
 async fn members(cancel: CancellationToken) -> caravan_members::Handle {
     let id = "f051869f-93a0-cd13-9369-44e967205d70".parse().unwrap();
     let tags = caravan_members::ServerTags {

@@ -6,8 +6,8 @@ use caravan_http::routes;
 use http::Method;
 use serde_json::{Value, json};
 
-/// Returns the request for the list of a route, without parameters of the order; `None` for routes that need more than a
-/// path and are tested elsewhere.
+/// Returns the request for the list of a route, without parameters of the order; `None` for routes that need more
+/// than a path and are tested elsewhere.
 fn request(path: &str) -> Option<String> {
     let path = match path {
         "/v1/volumes" => return Some("/v1/volumes?type=csi&namespace=*".into()),
@@ -161,7 +161,7 @@ async fn pages_under_an_order_are_the_list() {
             );
         }
     }
-    // The default order of the statuses stays: newest change first.
+    // The default order of the statuses is unchanged: newest change first.
     assert_eq!(ids(&api.web.get("/v1/jobs/statuses?namespace=*").await)[0], "charlie");
     let evals = api.web.get("/v1/evaluations?sort=-job&count=true&per_page=2").await;
     let total: usize = evals.header("x-caravan-total").unwrap().parse().unwrap();

@@ -57,7 +57,7 @@ async fn the_usage_of_nodes_has_their_metadata() {
     assert_eq!((keys.len(), &keys[0], &keys[199]), (200, &json!("a.rack"), &json!("key198")));
     let other = api.web.get("/v1/caravan/nodes/usage?meta=row").await.json();
     assert_eq!((&other["Meta"], &other["MetaKeys"]), (&json!([""]), &rack["MetaKeys"]), "{other}");
-    // The keys are those of all nodes, also of nodes that did not change.
+    // The keys include those of nodes that did not change.
     let none = api.web.get("/v1/caravan/nodes/usage?meta=a.rack&since=99999999").await.json();
     assert_eq!((&none["Meta"], &none["MetaKeys"]), (&json!([]), &rack["MetaKeys"]), "{none}");
 }

@@ -1,4 +1,4 @@
-//! Logins through an OIDC provider, which the test plays.
+//! Logins through an OIDC provider, which the test simulates.
 
 use crate::harness::{Api, Got};
 use base64::Engine as _;

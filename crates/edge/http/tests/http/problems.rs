@@ -1,11 +1,11 @@
-//! Problems of jobs as data, beside texts that stay as they are.
+//! Problems of jobs as data, next to texts that do not change.
 
 use crate::harness::Api;
 use caravan_api::{JobPath, JobProblem};
 use http::Method;
 use serde_json::{Value, json};
 
-/// A job with faults on every level; some are inherited, and a mount without a volume stands before the wrong one.
+/// A job with faults on every level. Some are inherited, and a mount without a volume precedes the wrong one.
 fn faulty() -> Value {
     json!({
         "ID": "broken", "Type": "service", "Priority": 500, "Update": {"Canary": -1},
@@ -215,7 +215,7 @@ async fn problems_have_places_in_the_submitted_file() {
     );
 }
 
-/// A caller that names JSON as the form of its answer gets the problems of a file as data; the status stays.
+/// A caller that names JSON as the form of its answer receives the problems of a file as data, with the same status.
 #[tokio::test]
 async fn a_caller_that_accepts_json_only_gets_problems_as_data() {
     let api = Api::start().await;

@@ -316,7 +316,8 @@ async fn a_followed_log_comes_at_once_and_ends_with_the_agent() {
     }
 }
 
-/// A query that waits for a change meets the end of its leader's term. The next leader holds it for the rest of its time.
+/// The term of a leader ends while a query waits for a change. The next leader holds the query for the rest of its
+/// time.
 #[tokio::test]
 async fn a_query_that_waited_at_another_server_has_the_rest_of_its_time() {
     let api = Api::start().await;

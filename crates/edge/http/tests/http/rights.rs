@@ -1,5 +1,5 @@
-//! Every route with every kind of caller: anonymous, a tenant of another namespace, a tenant of the same namespace. The
-//! routes come from the table that dispatches requests, so the test includes every new route.
+//! Every route with every kind of caller: anonymous, a tenant of another namespace, a tenant of the same namespace.
+//! The routes come from the table that dispatches requests, so the test includes every new route.
 
 use crate::harness::{Api, Got, NODE};
 use caravan_http::Route;
@@ -245,7 +245,7 @@ fn methods(route: &Route) -> Vec<Method> {
     }
 }
 
-/// Returns whether the test requests a route. Streams have tests of their own, because they may stay silent.
+/// Returns whether the test requests a route. Streams have separate tests, because they may stay silent.
 fn is_walked(route: &Route) -> bool {
     !route.refused
         && !route.redirected
@@ -287,7 +287,7 @@ async fn nobody_gets_more_than_what_is_open() {
     let before = tenants.rows();
     for route in caravan_http::routes().iter().filter(|route| is_walked(route)) {
         tenants.api.beat().await;
-        // A route that filters by the caller's rights answers anonymous callers with nothing.
+        // A route that filters by the caller's rights returns empty answers to anonymous callers.
         let is_open = matches!(route.need.as_str(), "Open" | "Shown") || route.need.starts_with("Rows");
         for method in methods(route) {
             for query in ["", "namespace=team-a", "namespace=*"] {

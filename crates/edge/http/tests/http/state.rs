@@ -157,7 +157,7 @@ async fn missing_objects_have_the_recorded_errors() {
             if exchange["status"] != 404 && exchange["status"] != 400 || method != Method::GET {
                 continue;
             }
-            // Routes that are not implemented, and state that earlier exchanges changed.
+            // The recorded answers of these paths are not compared here.
             let skipped =
                 ["/scale", "/services", "/actions", "/v1/jobs", "/pool", "/v1/var", "/acl", "/namespace"];
             if skipped.iter().any(|part| path.contains(part))
@@ -263,11 +263,11 @@ async fn a_blocking_query_waits_for_its_own_object_only() {
     let got = tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap().unwrap();
     assert!(got.index() >= stopped_at);
     assert_eq!(got.json()["Stop"], true);
-    // A wait that times out answers the current state.
+    // A wait that times out returns the current state.
     let again = format!("/v1/job/crunch?index={}&wait=50ms", got.index() + 1000);
     let late = api.web.get(&again).await;
     assert_eq!((late.status.as_u16(), &late.json()["ID"]), (200, &json!("crunch")));
-    // So does a wait for an object that is never created.
+    // A wait for an object that is never created times out too.
     let before = Instant::now();
     let absent = api.web.get("/v1/job/nope?index=99999&wait=50ms").await;
     assert_eq!((absent.status.as_u16(), absent.text().as_str()), (404, "job not found"));

@@ -29,7 +29,7 @@ async fn variables_answer_as_recorded() {
     let mut compared = 0;
     for exchange in exchanges("variables") {
         let (method, path) = (exchange["method"].as_str().unwrap(), exchange["path"].as_str().unwrap());
-        // Locks are not implemented yet.
+        // The exchanges about locks are not compared here.
         let query = exchange.get("query").and_then(Value::as_object).cloned().unwrap_or_default();
         if path.ends_with("/lock") {
             continue;

@@ -1,4 +1,5 @@
-//! Authentication methods, binding rules, logins, and introductions of nodes (docs/reference/http-api.md, section 3.6).
+//! Authentication methods, binding rules, logins, and introductions of nodes
+//! (docs/reference/http-api.md, section 3.6).
 
 use super::enabled;
 use crate::blocking;
@@ -50,7 +51,7 @@ pub(crate) async fn methods(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// Answers about the authentication method that the path names, or changes or deletes it.
+/// Returns, changes or deletes the authentication method that the path names.
 pub(crate) async fn method(call: &Call) -> Result<Reply, ApiError> {
     let admin = enabled(call)?;
     let name: &str = &call.star(0);
@@ -109,7 +110,7 @@ pub(crate) async fn rules(call: &Call) -> Result<Reply, ApiError> {
     Ok(Reply::json(rows)?.meta(meta))
 }
 
-/// Answers about the binding rule that the path names, or changes or deletes it.
+/// Returns, changes or deletes the binding rule that the path names.
 pub(crate) async fn rule(call: &Call) -> Result<Reply, ApiError> {
     let admin = enabled(call)?;
     let id: &str = &call.star(0);

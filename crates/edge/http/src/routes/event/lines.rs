@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// The stage of a stream.
 enum Stage {
-    /// The first line, a heartbeat, is sent at once.
+    /// The first line, a heartbeat, is sent immediately.
     Opening,
     Following,
     Over,
@@ -43,8 +43,8 @@ pub(super) fn each(
                     match next {
                         Err(_) => return Some((Ok(alive()), (reader, filter, who, Stage::Following))),
                         Ok(Err(missed)) => {
-                            // Clients that do not know this key ignore the line as a heartbeat, and then see the end of
-                            // the stream.
+                            // Clients that do not support this key ignore the line as a heartbeat, and then see the
+                            // end of the stream.
                             let line = line(&json!({"Error": missed.to_string()}));
                             return Some((Ok(line), (reader, filter, who, Stage::Over)));
                         }
@@ -63,8 +63,8 @@ pub(super) fn each(
     }))
 }
 
-/// Returns the lines of the newest row of each object. The stream takes events at most once in a time, and a reader of any
-/// pace never falls behind: meanwhile its events are replaced by newer ones.
+/// Returns the lines of the newest row of each object. The stream takes events at most once in a time, and a reader
+/// of any pace never falls behind: meanwhile its events are replaced by newer ones.
 pub(super) fn newest(
     reader: CoalescedReader,
     filter: Arc<Filter>,
@@ -93,13 +93,13 @@ struct Newest {
     who: Who,
     pause: Duration,
     heartbeat: Duration,
-    /// The wait reasons of volumes, if the caller asked for Caravan's facts.
+    /// The wait reasons of volumes, if the caller requested the facts that only Caravan has.
     reasons: Option<Reasons>,
-    /// The newest index that was sent. An event of a reason has it too, because no command changed the row.
+    /// The newest index that was sent. An event of a reason has this index too, because no command changed the row.
     sent: u64,
     /// Events that were taken and not yet sent.
     taken: VecDeque<EventBatch>,
-    /// When events may be taken again.
+    /// The time at which events may be taken again.
     next: Option<Instant>,
 }
 
@@ -125,7 +125,7 @@ impl Newest {
             };
             tokio::select! {
                 due = timeout_at(deadline, due) => if due.is_err() {
-                    // Changes may wait for their time; the next call does not wait for others.
+                    // The reader may have seen a change already. The next call must not wait for another one.
                     self.reader.again();
                     return Some((alive(), Stage::Following));
                 },

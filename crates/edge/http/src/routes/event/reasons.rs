@@ -1,5 +1,5 @@
-//! Changes of wait reasons and of calls to plugins. They are in the leader's memory and change without a command, so the log
-//! has no event for them. Other servers follow the leader's reasons while they have such a stream.
+//! Changes of wait reasons and of calls to plugins. They are in the leader's memory and change without a command, so
+//! the log has no event for them. Other servers follow the leader's reasons while they have such a stream.
 
 use caravan_server::{Handle, ReasonChanges};
 use caravan_state::{Event, EventRow, Root, VolumeUse};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// The type of the event of a volume whose claims wait for other reasons than before, or a call about which began or ended.
+/// The type of the event of a volume whose claims wait for other reasons, or of which a call began or ended.
 const KIND: &str = "CSIVolumeReason";
 /// The shortest time between two events of the same volume.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Reasons {
     changes: ReasonChanges,
     volumes: BTreeSet<VolumeKey>,
-    /// When volumes may be sent again.
+    /// The time at which volumes may be sent again.
     next: Instant,
 }
 
@@ -39,7 +39,7 @@ impl Reasons {
         }
     }
 
-    /// Returns the events of these volumes, as far as they are registered.
+    /// Returns the events of the collected volumes that are registered, and starts the next pause.
     pub(super) fn take(&mut self, root: &Root) -> Vec<Event> {
         self.next = Instant::now() + PAUSE;
         let rows = std::mem::take(&mut self.volumes).into_iter().filter_map(|key| root.volume(&key).cloned());
@@ -51,7 +51,7 @@ impl Reasons {
     }
 }
 
-/// Waits until volumes with other reasons may be sent, or for ever without reasons.
+/// Waits until volumes with other reasons may be sent; waits forever without reasons.
 pub(super) async fn changed(reasons: Option<&mut Reasons>) {
     match reasons {
         Some(reasons) => reasons.changed().await,

@@ -22,12 +22,12 @@ fn hears(caller: &Caller, row: &EventRow) -> bool {
     }
 }
 
-/// The type of events that get a line each. Nomad writes every updated evaluation on its own line, and clients
+/// The type of events that have a line each. Nomad writes every updated evaluation on its own line, and clients
 /// expect that.
 const ALONE: &str = "EvaluationUpdated";
 
-/// Returns the lines for a batch; `None` if no event concerns the subscriber. With `facts`, rows have the facts that only
-/// Caravan has.
+/// Returns the lines for a batch; `None` if no event concerns the subscriber. With `facts`, rows have the facts that
+/// only Caravan has.
 pub(super) fn render(
     batch: &EventBatch,
     takes: &dyn Fn(&Event) -> bool,

@@ -1,4 +1,4 @@
-//! The stream of a selection: opens outputs, cuts them into lines, and reports what joins and ends.
+//! The stream of a selection, which opens outputs, cuts them into lines, and reports outputs that join and end.
 
 use super::Selection;
 use super::sources::{Begin, Omitted, Opening, Shown, Sources};
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The interval of heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// The shortest time between two looks at the allocations.
+/// The shortest time between two reads of the allocations.
 const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// The time for the last lines of a task that has ended: its log may be written a moment after the report of its end.
 const CLOSE_PAUSE: Duration = Duration::from_secs(2);
@@ -50,11 +50,11 @@ enum Message<'r> {
         #[serde(rename = "ID")]
         id: u32,
         lines: Vec<String>,
-        /// The place after the lines, with which a later stream goes on.
+        /// The place after the lines, at which a later stream continues.
         #[serde(skip_serializing_if = "Option::is_none")]
         at: Option<String>,
     },
-    /// A sign of life.
+    /// A heartbeat.
     Alive {},
 }
 
@@ -71,7 +71,7 @@ impl Message<'_> {
 enum Piece {
     /// Bytes, and the place after them.
     Data(Vec<u8>, LogPlace),
-    /// The log begins again: what follows has not been read.
+    /// The log begins again: the following bytes have not been read.
     Again,
     End(End),
 }
@@ -102,13 +102,13 @@ struct Cutter {
 }
 
 impl Cutter {
-    /// Returns a cutter for what follows a place.
+    /// Returns a cutter for the bytes after a place.
     fn after(place: Option<LogPlace>) -> Self {
         Self { open: Vec::new(), cut: place, end: place }
     }
 
-    /// Adds bytes, and returns the lines that are whole. An agent of an older version begins before the place at which it
-    /// is to go on.
+    /// Adds bytes, and returns the lines that are whole. Bytes before the known end are dropped: an agent of an older
+    /// version does not begin at the requested place, but before.
     fn add(&mut self, data: &[u8], end: LogPlace) -> Vec<String> {
         let from = |length: usize| LogPlace { offset: end.offset.saturating_sub(length as u64), ..end };
         let known = match self.end {
@@ -133,7 +133,7 @@ impl Cutter {
         lines
     }
 
-    /// Returns the line that has no end so far.
+    /// Returns the line that has no end yet.
     fn rest(&mut self) -> Option<String> {
         if self.open.is_empty() {
             return None;
@@ -148,7 +148,7 @@ impl Cutter {
 /// An output that is read.
 struct Open {
     cutter: Cutter,
-    /// Ends the output after its last lines.
+    /// The token that ends the output after its last lines.
     close: CancellationToken,
 }
 
@@ -165,11 +165,11 @@ pub(super) struct Follower {
     is_due: bool,
     next_look: Instant,
     has_looked: bool,
-    /// When outputs that broke off are opened again.
+    /// The time at which outputs that broke off are opened again.
     retry: Option<Instant>,
-    /// How often outputs broke off without any bytes between.
+    /// The number of times that outputs broke off without any bytes between.
     failures: u32,
-    /// Lines of the stream that are not sent yet. Nothing is read while there are some, so they stay few.
+    /// The lines of the stream that are not sent yet. Nothing is read while there are such lines, so they stay few.
     out: VecDeque<Bytes>,
 }
 
@@ -249,7 +249,7 @@ impl Follower {
             }
             Piece::End(End { failure, may_return }) => {
                 let is_closing = self.open.get(&id).is_some_and(|open| open.close.is_cancelled());
-                // A line without an end continues where the output goes on.
+                // A line without an end continues if the output continues.
                 let is_over = is_closing || !may_return;
                 let rest = self.open.get_mut(&id).filter(|_| is_over).and_then(|open| open.cutter.rest());
                 self.send(id, rest.into_iter().collect());
@@ -260,7 +260,7 @@ impl Follower {
                     self.retry.get_or_insert(Instant::now() + pause);
                 }
                 self.describe();
-                // An output that was left out may take the place.
+                // An omitted output may take the place.
                 self.is_due |= self.selection.follow;
             }
         }
@@ -284,7 +284,8 @@ impl Follower {
         self.out.push_back(message.encoded());
     }
 
-    /// Looks at the allocations, and opens and closes outputs; `None` if the caller may no longer see the job.
+    /// Compares the outputs with the allocations, and opens and closes outputs; `None` if the caller may no longer
+    /// see the job.
     fn look(&mut self) -> Option<()> {
         self.is_due = false;
         self.next_look = Instant::now() + LOOK_PAUSE;
@@ -331,7 +332,7 @@ impl Follower {
         let start = match begin {
             Begin::Tail => format!("origin=end&offset={tail}&whole_lines=true"),
             Begin::Start => "origin=start".to_owned(),
-            // An agent of an older version knows no position.
+            // An agent of an older version does not read `position`.
             Begin::After(place) => format!("position={place}&origin=end&offset={tail}"),
         };
         let uri = format!(
@@ -346,7 +347,7 @@ impl Follower {
             close.cancelled().await;
             sleep(CLOSE_PAUSE).await;
         };
-        // The end that the stream itself reports is the last piece; after a request to close, this one is.
+        // The last piece is the end that the stream itself reports, or this end after a request to close.
         let end = Piece::End(End { failure: None, may_return: follow });
         let pieces = opened.take_until(Box::pin(closed)).chain(stream::once(future::ready(end)));
         let until_end = pieces.scan(false, |is_over, piece| {
@@ -389,7 +390,7 @@ async fn opened(state: Arc<HttpState>, uri: String, secret: String) -> BoxStream
     frames.flatten().boxed()
 }
 
-/// Returns the piece of a frame; `None` for signs of life.
+/// Returns the piece of a frame; `None` for heartbeats.
 fn piece(frame: Received) -> Option<Piece> {
     if frame.file_event == FileEvent::Truncated.as_str() {
         return Some(Piece::Again);
@@ -449,7 +450,7 @@ mod tests {
             let lines: Vec<String> = whole.add(text.as_bytes(), end(text.len())).into_iter().chain(whole.rest()).collect();
             let mut parts = Cutter::default();
             let mut got = parts.add(&text.as_bytes()[..at], end(at));
-            // A stream that goes on after the last whole line has neither gaps nor repetitions.
+            // A stream that continues after the last whole line has neither gaps nor repetitions.
             let cut = parts.cut.unwrap_or_default();
             let mut later = Cutter::after(Some(cut));
             let rest = text.get(usize::try_from(cut.offset).unwrap()..).unwrap();

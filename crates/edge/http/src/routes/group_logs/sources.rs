@@ -1,11 +1,11 @@
-//! The outputs that a stream reads: decisions about which ones join, end or are left out.
+//! The outputs that a stream reads: decisions about outputs that join, end or are omitted.
 
 use caravan_client::fs::{LogKind, LogPlace};
 use caravan_types::AllocId;
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 
-/// The most outputs that a stream reads at once. Each one is a stream from a node.
+/// The most outputs that a stream reads at the same time. Each one is a stream from a node.
 pub(super) const MAX_OPEN: usize = 16;
 /// The most outputs that have ended and are still listed.
 const MAX_ENDED: usize = 100;
@@ -52,7 +52,7 @@ pub(super) enum Begin {
     Tail,
     /// The whole output: it began after the stream.
     Start,
-    /// What follows a place: a stream has read the output up to there.
+    /// The bytes after a place, up to which an earlier stream has read the output.
     After(LogPlace),
 }
 
@@ -124,7 +124,7 @@ pub(super) struct Shown<'r> {
     node_name: &'r str,
     /// `open`, `ended` or `failed`.
     state: &'static str,
-    /// Why it failed.
+    /// The reason of a failure; empty for other states.
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'r str,
 }
@@ -134,7 +134,7 @@ pub(super) struct Shown<'r> {
 pub(super) struct Sources {
     rows: Vec<Row>,
     next: u32,
-    /// Allocations up to this index join only while they run. Without an index nothing was chosen so far.
+    /// The index up to which allocations join only while they run; `None` before the first choice of outputs.
     since: Option<u64>,
     /// The places up to which an earlier stream has read outputs.
     resumed: Vec<(Source, LogPlace)>,
@@ -151,11 +151,11 @@ impl Sources {
         self.resumed.iter().find(|(one, _)| one == source).map(|(_, place)| *place)
     }
 
-    /// Compares the outputs with the ones that can be read now. `index` is that of the state.
+    /// Compares the outputs with the candidates. `index` is the index of the state that has the candidates.
     ///
-    /// At the beginning, the newest running outputs are chosen, then the newest ended ones. Later, running ones join, and
-    /// ended ones only if their allocation is newer than the beginning. Example: with room for one output, `a` runs and
-    /// `b` ended an hour ago. The stream reads `a`. When `a` ends, `b` does not take its place.
+    /// At the beginning, the newest running outputs are chosen, then the newest ended ones. Later, running outputs
+    /// join, and ended ones only if their allocation is newer than the beginning. Example: with room for one output,
+    /// `a` runs and `b` ended an hour ago. The stream reads `a`. When `a` ends, `b` does not take its place.
     pub(super) fn update(&mut self, candidates: Vec<Candidate>, index: u64) -> Step {
         let mut step = Step::default();
         for row in &mut self.rows {
@@ -174,7 +174,7 @@ impl Sources {
             let is_eligible = match self.rows.iter().find(|row| row.candidate.source == one.source) {
                 None => one.is_live || is_new(&one) || self.resumed(&one.source).is_some(),
                 Some(row) => {
-                    // A task that was restarted, or a node that is back.
+                    // Either the task was restarted, or its node has returned.
                     let is_changed = one.modified > row.candidate.modified;
                     row.state != State::Open && one.is_live && (is_changed || row.is_due)
                 }
@@ -207,7 +207,7 @@ impl Sources {
         step
     }
 
-    /// Records an output as open. `otherwise` is where an output begins that no stream has read.
+    /// Records an output as open. `otherwise` is the beginning for an output that no stream has read.
     fn begin(&mut self, candidate: Candidate, otherwise: Begin) -> Opening {
         let (source, is_live) = (candidate.source.clone(), candidate.is_live);
         let at = self.rows.iter().position(|row| row.candidate.source == source);
@@ -250,8 +250,8 @@ impl Sources {
         self.since = newest;
     }
 
-    /// Records the end of an output; `failure` is the reason if it is not that of the log. Returns whether the output
-    /// broke off: it may be readable again.
+    /// Records the end of an output; `failure` is the reason if the output did not end with its log. Returns whether
+    /// the output broke off and may be readable again.
     pub(super) fn end(&mut self, id: u32, failure: Option<String>, may_return: bool) -> bool {
         let Some(row) = self.rows.iter_mut().find(|row| row.id == id) else { return false };
         row.state = failure.map_or(State::Ended, State::Failed);
@@ -266,7 +266,7 @@ impl Sources {
         }
     }
 
-    /// Lets outputs that broke off be opened again at the next look.
+    /// Marks the outputs that broke off, so that they are opened again at the next look.
     pub(super) fn retry(&mut self) {
         self.rows.iter_mut().filter(|row| row.is_broken).for_each(|row| row.is_due = true);
     }
@@ -281,7 +281,7 @@ impl Sources {
         self.rows.iter().filter(|row| row.state == State::Open).count()
     }
 
-    /// Returns the outputs as the stream describes them, and what it leaves out.
+    /// Returns the outputs as the stream describes them, and the numbers of omitted outputs.
     pub(super) fn shown(&self) -> (Vec<Shown<'_>>, Omitted) {
         let rows = self.rows.iter().map(|row| Shown {
             id: row.id,
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(step.open.len(), MAX_OPEN);
         assert!(step.open.iter().all(|one| one.is_live), "running ones come first");
         assert_eq!(sources.omitted, Omitted { running: 4, ended: 20 });
-        // One ends: the newest running one that is left out takes its place.
+        // One output ends: the newest omitted output of a running task takes its place.
         sources.end(0, None, true);
         let step = sources.update(many(40), 101);
         assert_eq!(opened(&step), [("a6", true)]);

@@ -148,7 +148,7 @@ fn of_tasks_of(figures: &mut Figures, alloc: &Allocation, usage: &AllocUsage, ba
         }
         let pressure = &usage.pressure;
         for (resource, stall) in [("cpu", pressure.cpu), ("memory", pressure.memory), ("io", pressure.io)] {
-            // A kernel that does not measure it has no gauge, not one of 0.
+            // A kernel that does not measure the pressure has no gauge, not a gauge of 0.
             let Some(stall) = stall else { continue };
             for (name, value) in [("some", stall.some_avg10), ("full", stall.full_avg10)] {
                 figures.gauge(&format!("caravan.client.allocs.{resource}.pressure_{name}"), value, &labels);

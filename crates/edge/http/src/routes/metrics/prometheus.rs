@@ -37,8 +37,8 @@ struct Family {
 struct Families(BTreeMap<String, Family>);
 
 impl Families {
-    /// Returns the family of a figure. A name has one type. A figure of another type with this name is omitted, because
-    /// Prometheus would reject the whole answer.
+    /// Returns the family of a figure. A name has one type. A figure of another type with this name is omitted,
+    /// because Prometheus would reject the whole answer.
     fn of(&mut self, kind: Kind, name: &str) -> Option<&mut Vec<String>> {
         let family = self.0.entry(name.to_owned()).or_insert(Family { kind, lines: Vec::new() });
         debug_assert_eq!(family.kind, kind, "{name} has one type");

@@ -1,4 +1,4 @@
-//! The objects that need attention, and why. Pure.
+//! The objects that need attention, with reasons. The decisions are pure.
 
 use caravan_types::alloc::{Allocation, ClientStatus, DesiredStatus};
 use caravan_types::deployment::{Deployment, DeploymentStatus};
@@ -20,15 +20,15 @@ pub(super) enum Kind {
     Volume,
 }
 
-/// How bad a trouble is; the worst one first.
+/// The severity of an item, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
-    /// Something failed, and stays so until someone acts or a retry succeeds.
+    /// A failure, which lasts until a user acts or a retry succeeds.
     Failed,
-    /// Something waits.
+    /// A wait.
     Waiting,
-    /// Someone has changed something on purpose.
+    /// A state that a user has chosen.
     Notice,
 }
 
@@ -37,17 +37,17 @@ pub(super) enum Severity {
 #[serde(rename_all = "PascalCase")]
 pub(super) struct Item {
     pub(super) kind: Kind,
-    /// The id of the object that has the trouble: a job for its allocations and evaluations.
+    /// The id of the object with the trouble: a job for its allocations and evaluations.
     #[serde(rename = "ID")]
     pub(super) id: String,
     /// The name to show.
     pub(super) name: String,
-    /// Empty for objects without a namespace.
+    /// The namespace; empty for objects without one.
     pub(super) namespace: String,
     pub(super) severity: Severity,
-    /// One sentence.
+    /// The reason for the attention, in one sentence.
     pub(super) reason: String,
-    /// When the trouble began; 0 if that is not known.
+    /// The time at which the trouble began; 0 if it is unknown.
     pub(super) since: UnixNanos,
     /// The evaluation, deployment or allocation that shows more; empty without one.
     #[serde(rename = "DetailID")]
@@ -103,7 +103,7 @@ pub(super) fn of_eval(eval: &Evaluation) -> Option<Item> {
     })
 }
 
-/// Returns why a group found no node.
+/// Returns the reason why a group found no node.
 fn sentence(metric: &AllocMetric) -> String {
     let nodes = |number: u64| if number == 1 { "1 node".to_owned() } else { format!("{number} nodes") };
     let counts = &metric.counts;

@@ -37,9 +37,9 @@ pub(crate) const KEYS: Keys<Row> = keys!(Row {
 pub(crate) struct Row {
     #[serde(flatten)]
     stub: HostVolumeStub,
-    /// Empty for a caller who may not read nodes.
+    /// The name of the node; empty for a caller who may not read nodes.
     node_name: String,
-    /// Whether the volume is one of its node's configuration. It has no id, namespace and plugin then.
+    /// Whether the volume comes from its node's configuration. Such a volume has no id, namespace and plugin.
     configured: bool,
     /// Whether groups may only read a configured volume.
     read_only: bool,
@@ -62,7 +62,7 @@ pub(super) struct Holder {
     #[serde(rename = "JobID")]
     job_id: JobId,
     task_group: String,
-    /// Empty while the group keeps its place without an allocation.
+    /// The allocation of the group; empty while the group keeps its place without one.
     #[serde(rename = "AllocID")]
     alloc_id: AllocId,
 }
@@ -77,8 +77,8 @@ pub(super) struct StaticVolume {
     read_only: bool,
 }
 
-/// Lists the host volumes that the caller may read. `node` selects nodes whose id begins with a text or whose name contains
-/// it, `trouble=true` the volumes that are not ready.
+/// Lists the host volumes that the caller may read. `node` selects nodes whose id begins with a text or whose name
+/// contains it, `trouble=true` the volumes that are not ready.
 pub(crate) async fn list(call: &Call) -> Result<Reply, ApiError> {
     let namespace = call.list_namespace();
     let with_trouble_only = call.query.flag("trouble")?.unwrap_or(false);

@@ -1,4 +1,5 @@
-//! What volumes need: their ranks, the numbers of volumes by rank, and the ranked list of which the picture shows a part.
+//! The needs of volumes: ranks, the numbers of volumes by rank, and the ranked list of which the picture shows a
+//! part.
 
 use crate::error::ApiError;
 use crate::filter::Filter;
@@ -14,7 +15,8 @@ use std::sync::Arc;
 const MAX_HOMES: usize = 300;
 /// The value of `home` for volumes without a node.
 const NO_HOME: &str = "none";
-/// The name of each rank in `rank`, in the order of [`Rank`]. Volumes without a need of their own cannot be selected.
+/// The name of each rank in `rank`, in the order of [`Rank`]. Volumes that need nothing themselves cannot be
+/// selected.
 const NAMES: [(&str, Rank); 4] = [
     ("failed", Rank::Failed),
     ("waiting", Rank::Waiting),
@@ -22,12 +24,12 @@ const NAMES: [(&str, Rank); 4] = [
     ("changing", Rank::Changing),
 ];
 
-/// What a volume needs, the worst first.
+/// The need of a volume, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
     /// A step of the volume or of a claim failed.
     Failed,
-    /// A job or a claim cannot go on before another claim is released, or before the node or plugin answers.
+    /// A job or a claim cannot continue before another claim is released, or before the node or plugin answers.
     Waiting,
     /// A claim waits for the end of a fence.
     Fencing,
@@ -35,7 +37,7 @@ pub(super) enum Rank {
     Changing,
     /// Only the plugin has trouble.
     Sick,
-    /// Nothing.
+    /// The volume needs nothing.
     Rest,
 }
 
@@ -53,8 +55,8 @@ impl Rank {
         text.split(',').filter(|name| !name.is_empty()).map(one).collect()
     }
 
-    /// Returns the rank of a volume. Each of the claims that hold the volume comes with whether a wait is recorded for it.
-    /// `is_blocked`: a job waits for a claim.
+    /// Returns the rank of a volume. Each claim that holds the volume comes with a flag: whether a wait is recorded
+    /// for the claim. `is_blocked`: a job waits for a claim.
     pub(super) fn of<'a>(
         volume: &Volume,
         claims: impl Iterator<Item = (&'a Claim, bool)>,
@@ -84,7 +86,7 @@ impl Rank {
     }
 }
 
-/// The numbers of volumes by what they need.
+/// The numbers of volumes by need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct Needs {
@@ -123,13 +125,14 @@ pub(super) struct Row<'r> {
     pub(super) volume: &'r Arc<Volume>,
 }
 
-/// Returns the node below which a volume is drawn: that of the mounted claim with the lowest allocation id, or of any claim.
+/// Returns the node below which a volume is drawn: the node of the mounted claim with the lowest allocation id, or of
+/// any claim.
 pub(super) fn home<'r>(claims: impl Iterator<Item = &'r Claim>) -> Option<&'r NodeId> {
     let first = claims.min_by_key(|claim| (claim.phase != ClaimPhase::Mounted, &claim.id.alloc));
     first.map(|claim| &claim.node_id)
 }
 
-/// Returns the numbers of a plugin's volumes by node, and the number of nodes that are left out: those with the least need.
+/// Returns the numbers of a plugin's volumes by node, and the number of omitted nodes, which have the least need.
 pub(super) fn homes<'r>(rows: impl Iterator<Item = &'r Row<'r>>) -> (BTreeMap<NodeId, Needs>, usize) {
     let mut found: BTreeMap<Option<&NodeId>, Needs> = BTreeMap::new();
     for row in rows {
@@ -156,7 +159,7 @@ pub(super) struct Ranking<'q> {
     calm: Option<usize>,
     /// The nodes, by plugin, that `calm` does not concern. Their volumes come before others without trouble.
     open: Vec<(&'q str, Option<NodeId>)>,
-    /// The node whose volumes are selected; `Some(None)` for those without a node.
+    /// The node whose volumes are selected; `Some(None)` selects volumes without a node.
     home: Option<Option<NodeId>>,
 }
 
@@ -222,7 +225,7 @@ impl<'q> Ranking<'q> {
         self.start.is_some() || self.home.is_some()
     }
 
-    /// Returns the volumes of the list. `object` makes the JSON of a volume for the filter.
+    /// Returns the volumes of the list. `object` returns the JSON of a volume for the filter.
     pub(super) fn select<'r>(
         &self,
         mut rows: Vec<Row<'r>>,
@@ -260,8 +263,8 @@ impl<'q> Ranking<'q> {
         (need, row.volume.namespace.as_str(), row.volume.id.as_str())
     }
 
-    /// Sorts the volumes and cuts out the page. Example: with `calm=8`, of 1,000 volumes without trouble on one node the list
-    /// has 8.
+    /// Sorts the volumes and cuts out the page. Example: with `calm=8`, of 1,000 volumes without trouble on one node
+    /// the list has 8.
     pub(super) fn page<'r>(&self, rows: &[Row<'r>]) -> Page<'r> {
         let mut listed: Vec<(Place<'r>, Row<'r>)> = rows.iter().map(|row| (self.place(row), *row)).collect();
         listed.sort_by_key(|(place, _)| *place);
@@ -415,7 +418,7 @@ mod tests {
         ] {
             assert!(Ranking::read(&Query::parse(bad)).is_err(), "{bad}");
         }
-        // The page in another order has a token and an order of its own.
+        // The page in another order has a separate token and a separate order.
         let part = ranking("worst=5&sort=id&next_token=x&worst_token=6.default.v004&calm=2").unwrap();
         let page = part.page(&rows);
         assert_eq!((page.rows.len(), page.before, page.listed), (3, 9 + 3, 9 + 3 * 2));
