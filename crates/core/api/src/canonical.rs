@@ -1,5 +1,5 @@
-//! The defaults of a job (docs/reference/jobspec.md, sections 4 and 5), as the agent fills them in before a job goes to
-//! the servers.
+//! The defaults of a job (docs/reference/jobspec.md, sections 4 and 5), which the agent fills in before it sends a
+//! job to the servers.
 
 mod mesh;
 
@@ -14,7 +14,7 @@ const BATCH: &str = "batch";
 const SYSTEM: &str = "system";
 const SYSBATCH: &str = "sysbatch";
 
-/// Fills the defaults of every block in place. Doing it twice changes nothing.
+/// Fills the defaults of every block in place. A second call changes nothing.
 pub fn canonicalize(job: &mut Job) {
     let id = job.id.get_or_insert_default().clone();
     job.name.get_or_insert_with(|| id.clone());
@@ -71,7 +71,7 @@ pub fn canonicalize(job: &mut Job) {
     }
 }
 
-/// What groups inherit from their job.
+/// The settings that groups inherit from their job.
 struct Outer {
     job: String,
     kind: String,
@@ -114,7 +114,7 @@ fn fill_update(update: &mut UpdateStrategy) {
     update.auto_promote.get_or_insert(false);
 }
 
-/// An update block whose every value is zero is not handed down to groups.
+/// Returns whether every value of an update block is zero. Groups do not inherit such a block.
 fn is_empty_update(update: &UpdateStrategy) -> bool {
     let zero = |d: Option<Nanos>| d.is_none_or(|d| d.0 == 0);
     zero(update.stagger)
@@ -254,7 +254,7 @@ fn fill_migrate(migrate: &mut MigrateStrategy) {
 fn default_restart(kind: &str) -> RestartPolicy {
     let (attempts, interval) = match kind {
         BATCH | SYSBATCH => (3, Nanos::from_secs(24 * 3600)),
-        // Service, system and whatever validation will refuse.
+        // Service jobs, system jobs, and types that validation refuses.
         _ => (2, Nanos::from_secs(30 * 60)),
     };
     RestartPolicy {
@@ -293,7 +293,7 @@ fn or(text: &mut String, default: &str) {
     }
 }
 
-/// `name` is what an unnamed service is called: `<job>-<group>` or `<job>-<group>-<task>`.
+/// Fills the defaults of a service. `name` is the default name: `<job>-<group>` or `<job>-<group>-<task>`.
 fn fill_service(service: &mut Service, name: &str) {
     or(&mut service.name, name);
     or(&mut service.address_mode, "auto");
@@ -374,7 +374,7 @@ fn fill_task(task: &mut Task, job: &str, group: &str, restart: &RestartPolicy) {
 }
 
 fn fill_resources(resources: &mut Resources) {
-    // Cores and MHz exclude each other, so the default for MHz depends on whether cores are asked for.
+    // Cores and MHz exclude each other, so the default for MHz depends on whether the job requests cores.
     let default_cpu = if resources.cores.is_none() { 100 } else { 0 };
     resources.cores.get_or_insert(0);
     resources.cpu.get_or_insert(default_cpu);
@@ -455,8 +455,8 @@ mod tests {
     use super::*;
     use crate::from_value;
 
-    /// Every recorded job: what the command printed, canonicalised, equals what the agent answered, and
-    /// reading and writing it again changes nothing.
+    /// For every recorded job, the printed job with its defaults equals the agent's answer. Reading and writing the
+    /// job again changes nothing.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the cases are files")]
     fn recorded_jobs_get_the_recorded_defaults() {

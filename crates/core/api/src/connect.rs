@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 api_objects! {
-    /// How a service takes part in the mesh; exactly one of the four is used.
+    /// The part of a service in the mesh; exactly one of the four fields is used.
     Connect("ConsulConnect") {
         native: bool = "Native";
         gateway: Option<Gateway> = "Gateway";
@@ -68,7 +68,7 @@ api_objects! {
         config: Option<Map<String, Value>> = "Config";
     }
 
-    /// Which mesh gateway an upstream goes through.
+    /// The mesh gateway of an upstream.
     MeshGateway("ConsulMeshGateway") {
         mode: String = "Mode";
     }
@@ -84,7 +84,7 @@ api_objects! {
         no_dns: bool = "NoDNS";
     }
 
-    /// What differs from the generated sidecar task.
+    /// The differences from the generated sidecar task.
     SidecarTask("SidecarTask") {
         name: String = "Name";
         driver: String = "Driver";
@@ -141,7 +141,7 @@ api_objects! {
         sds: Option<GatewayTlsSds> = "SDS";
     }
 
-    /// Where certificates of a gateway come from.
+    /// The source of the certificates of a gateway.
     GatewayTlsSds("ConsulGatewayTLSSDSConfig") {
         cluster_name: String = "ClusterName";
         cert_resource: String = "CertResource";

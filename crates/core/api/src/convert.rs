@@ -1,7 +1,7 @@
 //! Conversion of a canonicalised job from its HTTP API form to the form that servers store.
 //!
-//! Blocks that nothing acts on are kept as they came (`docs/gaps.md` lists them). Words that have no
-//! meaning are collected, each with its path.
+//! Blocks without effect are stored unchanged (`docs/gaps.md` lists them). Words without a meaning are collected,
+//! each with its path.
 
 mod blocks;
 mod misfit;
@@ -20,10 +20,10 @@ use serde_json::Value as Json;
 use std::fmt;
 use std::str::FromStr;
 
-/// Everything that kept a job from being converted.
+/// The problems that prevent the conversion of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 pub struct ConvertError {
-    /// What is wrong, with the path of where: `job "a" > group "b" > task "c": ...`.
+    /// The problems, each with its path: `job "a" > group "b" > task "c": ...`.
     pub problems: Vec<String>,
 }
 
@@ -36,8 +36,8 @@ impl fmt::Display for ConvertError {
 /// Converts a canonicalised job.
 ///
 /// # Errors
-/// All words and numbers that the kept job cannot hold: an unknown job type, restart mode, access mode, a
-/// negative count, ...
+/// Returns all words and numbers that the stored job cannot represent: an unknown job type, restart mode or access
+/// mode, a negative count, ...
 pub fn convert(job: &api::Job) -> Result<kept::Job, ConvertError> {
     let (out, misfits) = fit(job);
     if misfits.is_empty() {
@@ -48,14 +48,15 @@ pub fn convert(job: &api::Job) -> Result<kept::Job, ConvertError> {
     })
 }
 
-/// Converts a canonicalised job as far as that goes; misfits are returned, and have their default in the job.
+/// Converts a canonicalised job as far as possible. Settings that do not fit are returned, and have their default in
+/// the job.
 pub fn fit(job: &api::Job) -> (kept::Job, Misfits) {
     let mut problems = Problems::default();
     let out = problems.job(job);
     (out, problems.found)
 }
 
-/// Collects problems under the path that is being converted.
+/// A collector of problems, with the path that is being converted.
 #[derive(Debug, Default)]
 struct Problems {
     path: Vec<String>,
@@ -65,7 +66,7 @@ struct Problems {
     found: Misfits,
 }
 
-/// Keeps a block that nothing acts on as it came.
+/// Returns a block without effect in the shape of the request.
 fn unsupported<T: Serialize>(block: &T) -> Unsupported {
     Unsupported(serde_json::to_value(block).unwrap_or(Json::Null))
 }
@@ -92,7 +93,7 @@ impl Problems {
         });
     }
 
-    /// A word that must be one of an enum's.
+    /// Parses a word of an enum. Records a misfit and returns the default for an unknown word.
     fn word<T: FromStr + Default>(&mut self, part: Part, field: &'static str, text: &str) -> T
     where
         T::Err: fmt::Display,
@@ -103,7 +104,7 @@ impl Problems {
         })
     }
 
-    /// A count; `negative` says what is wrong with one below zero.
+    /// Converts a count. `negative` returns the message for a count below zero.
     fn number<T: TryFrom<i64> + Default>(
         &mut self,
         (part, field): (Part, &'static str),
@@ -140,7 +141,7 @@ impl Problems {
             affinities: affinities(job.affinities.as_ref()),
             spreads: spreads(job.spreads.as_ref()),
             task_groups: job.task_groups.iter().flatten().enumerate().map(|(at, g)| p.group(at, g)).collect(),
-            // Groups hold the real strategy (docs/reference/http-api.md, section 5.1), and say what is wrong with it.
+            // Groups hold the effective strategy (docs/reference/http-api.md, section 5.1), and report its problems.
             update: job.update.as_ref().map_or_else(kept::UpdateStrategy::default, |u| {
                 kept::UpdateStrategy {
                     stagger: u.stagger.unwrap_or_default(),
@@ -209,7 +210,8 @@ impl Problems {
             }),
             tasks: group.tasks.iter().flatten().enumerate().map(|(at, t)| p.task(at, t)).collect(),
             ephemeral_disk: group.ephemeral_disk.as_ref().map(|d| kept::EphemeralDisk {
-                // Moving the data along only makes sense when the allocation wants it (docs/reference/jobspec.md, section 4.4).
+                // `migrate` implies `sticky`, because data move only to a sticky disk
+                // (docs/reference/jobspec.md, section 4.4).
                 sticky: d.sticky.unwrap_or_default() || d.migrate.unwrap_or_default(),
                 size_mb: d.size_mb.unwrap_or_default(),
                 migrate: d.migrate.unwrap_or_default(),
@@ -247,8 +249,8 @@ impl Problems {
         }
     }
 
-    /// A volume request; those of an unknown type are dropped (docs/reference/storage.md, section 4.1), which a mount of them then
-    /// reports.
+    /// Converts a volume request. A request of an unknown type is dropped (docs/reference/storage.md, section 4.1); a
+    /// mount of the volume is then reported.
     fn volume(&mut self, alias: &str, v: &api::VolumeRequest) -> Option<kept::VolumeRequest> {
         let kind = match v.kind.as_str() {
             "csi" => VolumeType::Csi,
@@ -286,7 +288,7 @@ impl Problems {
             user: v.user.clone(),
             group: v.group.clone(),
             mode: v.mode.clone(),
-            // Only the servers say so.
+            // Only the servers set this field.
             host_access: kept::HostAccess::Any,
         }))
     }
@@ -380,7 +382,7 @@ fn spreads(all: Option<&Vec<api::Spread>>) -> Vec<kept::Spread> {
         .collect()
 }
 
-/// Ports without a host network are on the one called `default`.
+/// Converts networks. Ports without a host network are on the host network `default`.
 fn networks(all: Option<&Vec<api::NetworkResource>>) -> Vec<kept::Network> {
     let ports = |ports: Option<&Vec<api::Port>>| -> Vec<kept::Port> {
         ports
@@ -416,7 +418,7 @@ fn networks(all: Option<&Vec<api::NetworkResource>>) -> Vec<kept::Network> {
         .collect()
 }
 
-/// The default of a duration that a raw request left out.
+/// Returns a duration, or its default if a raw request left the duration out.
 fn or_nanos(value: Nanos, default: i64) -> Nanos {
     if value == Nanos::ZERO { Nanos::from_secs(default) } else { value }
 }
@@ -495,7 +497,7 @@ mod tests {
             let job: api::Job = decode(text.as_bytes()).unwrap();
             match convert(&job) {
                 Ok(job) => {
-                    // What the servers keep survives their own wire.
+                    // The stored job is the same after it was written and read as JSON.
                     let json = serde_json::to_string(&job).unwrap();
                     assert_eq!(serde_json::from_str::<kept::Job>(&json).unwrap(), job);
                 }

@@ -1,5 +1,5 @@
-//! Reading request bodies: keys without regard to case, unknown keys ignored, `null` means unset, and
-//! errors in the words that API clients already know (docs/reference/http-api.md, sections 1.8 and 2.3).
+//! The decoder of request bodies: keys match without regard to case, unknown keys are ignored, `null` means unset.
+//! Errors have the words that API clients expect (docs/reference/http-api.md, sections 1.8 and 2.3).
 
 mod syntax;
 
@@ -9,42 +9,42 @@ pub use self::syntax::complaint;
 
 use serde_json::{Map, Value};
 
-/// Why a request body could not be read.
+/// The reason why a request body cannot be read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Nothing but blanks.
+    /// The body has only blanks.
     #[error("EOF")]
     Empty,
-    /// Not JSON, or cut short.
+    /// The body is not JSON, or is cut short.
     #[error("{0}")]
     Syntax(String),
-    /// JSON of the wrong type for a field.
+    /// The JSON of a field is of the wrong type.
     #[error("json: cannot unmarshal {found} into Go {target} of type {expected}")]
     Type {
-        /// Found type or value: `string`, `number 1.5`, `object`, ...
+        /// The found type or value: `string`, `number 1.5`, `object`, ...
         found: String,
-        /// `struct field Task.TaskGroups.Tasks.KillTimeout`, or `value`.
+        /// The place: `struct field Task.TaskGroups.Tasks.KillTimeout`, or `value`.
         target: String,
-        /// The type that was wanted, as the reference names it.
+        /// The expected type, as the reference names it.
         expected: &'static str,
     },
-    /// Base64 text that is not.
+    /// The text of a field is not base64.
     #[error("illegal base64 data in {0}")]
     Base64(String),
 }
 
 /// A type that can be read from a request body.
 pub trait ApiValue: Sized {
-    /// How error texts name the type.
+    /// The name of the type in error texts.
     const TYPE: &'static str;
 
-    /// Reads the value; `null` is dealt with by the caller except inside lists and maps.
+    /// Reads the value. The caller handles `null`, except inside lists and maps.
     ///
     /// # Errors
-    /// The value is of another JSON type.
+    /// Fails if the value is of another JSON type.
     fn read(value: &Value, at: &mut Place) -> Result<Self, DecodeError>;
 
-    /// The same with a value that is not needed any more: its parts move.
+    /// Reads a value that the caller does not need any more, so that its parts are moved.
     ///
     /// # Errors
     /// As [`ApiValue::read`].
@@ -53,7 +53,7 @@ pub trait ApiValue: Sized {
     }
 }
 
-/// Where in the body the reader is, kept only for error texts.
+/// The position of the reader in the body, for error texts only.
 #[derive(Debug, Default)]
 pub struct Place {
     owner: &'static str,
@@ -64,7 +64,7 @@ impl Place {
     /// Runs `read` one field deeper.
     ///
     /// # Errors
-    /// Whatever `read` returns.
+    /// Returns the error of `read`.
     pub fn inside<T>(
         &mut self,
         owner: &'static str,
@@ -79,7 +79,7 @@ impl Place {
         Ok(out)
     }
 
-    /// The error for `value` where `expected` was wanted.
+    /// Returns the error for a value of another type than `expected`.
     #[must_use]
     pub fn mismatch(&self, value: &Value, expected: &'static str) -> DecodeError {
         let found = match value {
@@ -103,22 +103,22 @@ impl Place {
     }
 }
 
-/// The declared spelling of `key`: exact first, else without regard to case.
+/// Returns the declared spelling of a key: the exact one, otherwise one that differs only in case.
 #[must_use]
 pub fn known(fields: &'static [&'static str], key: &str) -> Option<&'static str> {
     fields.iter().find(|f| **f == key).copied().or_else(|| respelt(fields, key))
 }
 
-/// The declared spelling of a key that is spelt otherwise: case does not count.
+/// Returns the declared spelling that differs from a key only in case.
 #[must_use]
 pub fn respelt(fields: &'static [&'static str], key: &str) -> Option<&'static str> {
     fields.iter().find(|f| f.eq_ignore_ascii_case(key) && **f != key).copied()
 }
 
-/// Reads the first JSON value of a request body; what follows it is ignored, as the reference does.
+/// Reads the first JSON value of a request body. Text after the value is ignored, as in the reference.
 ///
 /// # Errors
-/// The body is empty, is not JSON, or has a value of the wrong type.
+/// Fails if the body is empty, is not JSON, or has a value of the wrong type.
 pub fn decode<T: ApiValue>(body: &[u8]) -> Result<T, DecodeError> {
     let mut values = serde_json::Deserializer::from_slice(body).into_iter::<Value>();
     match values.next() {
@@ -131,20 +131,21 @@ pub fn decode<T: ApiValue>(body: &[u8]) -> Result<T, DecodeError> {
 /// Reads a value that is already parsed.
 ///
 /// # Errors
-/// A value is of the wrong type.
+/// Fails if a value is of the wrong type.
 pub fn from_value<T: ApiValue>(value: &Value) -> Result<T, DecodeError> {
     T::read(value, &mut Place::default())
 }
 
-/// Reads a value that is already parsed, and not needed any more.
+/// Reads a parsed value that the caller does not need any more.
 ///
 /// # Errors
-/// A value is of the wrong type.
+/// Fails if a value is of the wrong type.
 pub fn from_owned<T: ApiValue>(value: Value) -> Result<T, DecodeError> {
     T::take(value, &mut Place::default())
 }
 
-/// Errors that only this parser reports (nesting, numbers out of range) have its own texts.
+/// Returns the message for a syntax error. Errors that only this parser reports (nesting, numbers out of range) have
+/// its texts.
 fn syntax_message(body: &[u8], error: &serde_json::Error) -> String {
     complaint(body).unwrap_or_else(|| format!("invalid JSON: {error}"))
 }
@@ -197,11 +198,11 @@ impl ApiValue for Value {
     }
 }
 
-/// Below this size every whole number is a float of its own.
+/// The size below which every whole number has its own float.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// A value of users' making with whole numbers as such, however they were written: answers tell them as floats, and
-/// what is sent back must be the same as before.
+/// Returns a value of users with its whole numbers as integers. Answers contain such numbers as floats, and a value
+/// that a client sends back must be the same as before.
 fn whole(value: Value) -> Value {
     match value {
         Value::Number(number) if number.is_f64() => match number.as_f64() {

@@ -39,14 +39,14 @@ api_objects! {
         prevent_reschedule_on_lost: Option<bool> = "PreventRescheduleOnLost";
     }
 
-    /// The disk that an allocation gets for itself.
+    /// The private disk of an allocation.
     EphemeralDisk("EphemeralDisk") {
         sticky: Option<bool> = "Sticky";
         migrate: Option<bool> = "Migrate";
         size_mb: Option<i64> = "SizeMB";
     }
 
-    /// A volume that the group asks for (docs/reference/storage.md, section 4.1).
+    /// A volume that the group requests (docs/reference/storage.md, section 4.1).
     VolumeRequest("VolumeRequest") {
         name: String = "Name";
         /// `csi` or `host`.

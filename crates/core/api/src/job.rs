@@ -1,4 +1,4 @@
-//! The job and the blocks that stand directly in it.
+//! The job and its direct blocks.
 
 use super::group::TaskGroup;
 use super::macros::api_objects;
@@ -53,7 +53,7 @@ api_objects! {
         version_tag: Option<VersionTag> = "VersionTag";
     }
 
-    /// A name given to a version of a job.
+    /// The name of a version of a job.
     VersionTag("JobVersionTag") {
         name: String = "Name";
         description: String = "Description";
@@ -61,7 +61,7 @@ api_objects! {
         tagged_time: i64 = "TaggedTime";
     }
 
-    /// When and how a periodic job starts.
+    /// The launches of a periodic job.
     Periodic("PeriodicConfig") {
         enabled: Option<bool> = "Enabled";
         spec: Option<String> = "Spec";
@@ -72,7 +72,7 @@ api_objects! {
         time_zone: Option<String> = "TimeZone";
     }
 
-    /// What a dispatch of a parameterized job must and may give.
+    /// The rules for dispatches of a parameterized job.
     Parameterized("ParameterizedJobConfig") {
         /// `optional`, `required` or `forbidden`.
         payload: String = "Payload";
@@ -98,7 +98,7 @@ api_objects! {
         regions: Option<Vec<MultiregionRegion>> = "Regions";
     }
 
-    /// How a multiregion job rolls out.
+    /// The rollout of a multiregion job.
     MultiregionStrategy("MultiregionStrategy") {
         max_parallel: Option<i64> = "MaxParallel";
         on_failure: Option<String> = "OnFailure";

@@ -1,9 +1,8 @@
-//! The job as API clients send it: every scalar optional, `null` kept apart from absent, durations as
-//! nanoseconds.
+//! The job as API clients send it: every scalar is optional, `null` differs from absent, durations are nanoseconds.
 //!
 //! Three steps, all pure: [`decode()`] reads a request body, [`canonicalize`] fills the defaults
-//! (docs/reference/jobspec.md, sections 4 and 5), and the conversion in [`convert()`] makes the job that the servers
-//! keep. The job language (`caravan-hcl`) produces the same [`Job`].
+//! (docs/reference/jobspec.md, sections 4 and 5), and the conversion in [`convert()`] creates the job that the
+//! servers store. The job language (`caravan-hcl`) produces the same [`Job`].
 
 mod canonical;
 pub mod connect;

@@ -1,11 +1,11 @@
-//! The one declaration from which an API object gets its struct, its JSON in both directions and its
-//! list of field names.
+//! The declaration of API objects, which generates the struct, the JSON in both directions and the list of field
+//! names.
 
 /// Declares API objects: `Name("Wire") { field: Type = "Key"; ... }`.
 ///
-/// Serialising writes every key in declaration order (a key followed by `omit "fn"` is left out when
-/// `fn` says so); reading matches keys without regard to case, ignores unknown keys and takes `null`
-/// for "unset" (docs/reference/http-api.md, section 2.3).
+/// Serialising writes every key in declaration order (a key followed by `omit "fn"` is left out if `fn` returns
+/// true). Reading matches keys without regard to case, ignores unknown keys and reads `null` as "unset"
+/// (docs/reference/http-api.md, section 2.3).
 macro_rules! api_objects {
     ($(
         $(#[$meta:meta])*
@@ -83,7 +83,8 @@ macro_rules! api_field {
                             $at.inside($wire, $name, |at| $crate::decode::ApiValue::$read($value, at))?;
                     })*
                     other => {
-                        // Not as it is declared; nor as another spelling of it, the second time.
+                        // The key is not declared in this spelling. A spelling that differs only in case is matched
+                        // in the next iteration.
                         if let Some(respelt) = $crate::decode::respelt(Self::FIELDS, other) {
                             name = respelt;
                             continue;

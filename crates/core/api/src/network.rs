@@ -4,7 +4,7 @@ use super::macros::api_objects;
 use std::collections::BTreeMap;
 
 api_objects! {
-    /// A network that is asked for.
+    /// A requested network.
     NetworkResource("NetworkResource") {
         /// `host` (the default when empty), `bridge`, `none` or `cni/<name>`.
         mode: String = "Mode";

@@ -1,4 +1,4 @@
-//! Placement rules and what happens when a task, an allocation or a node fails.
+//! Placement rules, and the reactions to failures of tasks, allocations and nodes.
 
 use super::Nanos;
 use super::macros::api_objects;
@@ -19,20 +19,20 @@ api_objects! {
         weight: Option<i8> = "Weight";
     }
 
-    /// A wish for an even distribution over the values of an attribute.
+    /// A preference for an even distribution over the values of an attribute.
     Spread("Spread") {
         attribute: String = "Attribute";
         weight: Option<i8> = "Weight";
         targets: Option<Vec<SpreadTarget>> = "SpreadTarget";
     }
 
-    /// The wanted share of one value.
+    /// The desired share of one value.
     SpreadTarget("SpreadTarget") {
         value: String = "Value";
         percent: u8 = "Percent";
     }
 
-    /// How a new version of a job rolls out.
+    /// The rollout of a new version of a job.
     UpdateStrategy("UpdateStrategy") {
         stagger: Option<Nanos> = "Stagger";
         max_parallel: Option<i64> = "MaxParallel";
@@ -46,7 +46,7 @@ api_objects! {
         auto_promote: Option<bool> = "AutoPromote";
     }
 
-    /// How allocations move away from a draining node.
+    /// The migration of allocations from a draining node.
     MigrateStrategy("MigrateStrategy") {
         max_parallel: Option<i64> = "MaxParallel";
         health_check: Option<String> = "HealthCheck";
@@ -54,7 +54,7 @@ api_objects! {
         healthy_deadline: Option<Nanos> = "HealthyDeadline";
     }
 
-    /// How a task restarts on its node.
+    /// The restarts of a task on its node.
     RestartPolicy("RestartPolicy") {
         interval: Option<Nanos> = "Interval";
         attempts: Option<i64> = "Attempts";
@@ -64,7 +64,7 @@ api_objects! {
         render_templates: Option<bool> = "RenderTemplates";
     }
 
-    /// How a failed allocation is placed again.
+    /// The rescheduling of a failed allocation.
     ReschedulePolicy("ReschedulePolicy") {
         attempts: Option<i64> = "Attempts";
         interval: Option<Nanos> = "Interval";
@@ -75,7 +75,7 @@ api_objects! {
         unlimited: Option<bool> = "Unlimited";
     }
 
-    /// What happens while a client is unreachable.
+    /// The reactions to an unreachable client.
     Disconnect("DisconnectStrategy") {
         lost_after: Option<Nanos> = "LostAfter";
         stop_on_client_after: Option<Nanos> = "StopOnClientAfter";

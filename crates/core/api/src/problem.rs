@@ -6,11 +6,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-/// Place in the JSON of a job: `TaskGroups[0].Volumes["data"].AccessMode`. Empty for the job itself.
+/// A place in the JSON of a job: `TaskGroups[0].Volumes["data"].AccessMode`. Empty for the job itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobPath(Vec<PathStep>);
 
-/// Step from a value to one inside it.
+/// A step from a value to a value inside it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathStep {
     /// A field of an object, by the name that the API gives it.
@@ -63,7 +63,7 @@ impl JobPath {
         &self.0
     }
 
-    /// Returns the value at the path, if every step of it is there.
+    /// Returns the value at the path, if every step of the path exists.
     #[must_use]
     pub fn resolve<'v>(&self, job: &'v Value) -> Option<&'v Value> {
         self.0.iter().try_fold(job, |value, step| {
@@ -76,8 +76,9 @@ impl JobPath {
         })
     }
 
-    /// Returns the path of the same setting in the JSON of an [`api::Job`](super::Job) as a client wrote it. [`super::canonicalize`] hands settings of
-    /// outer blocks down to inner ones, and [`super::fit`] drops mounts that name no volume.
+    /// Returns the path of the same setting in the JSON of an [`api::Job`](super::Job) as a client wrote it.
+    /// [`super::canonicalize`] copies settings of outer blocks to inner ones, and [`super::fit`] drops mounts that
+    /// name no volume.
     #[must_use]
     pub fn written_in(&self, job: &Value) -> Self {
         let counted = self.with_dropped_mounts(job);
@@ -86,7 +87,7 @@ impl JobPath {
             .unwrap_or(counted)
     }
 
-    /// Returns the path of the setting that the setting at this path is inherited from.
+    /// Returns the path of the setting from which the setting at this path is inherited.
     fn outer(&self) -> Option<Self> {
         let name = |at: usize| match self.0.get(at) {
             Some(PathStep::Field(name)) => Some(name.as_ref()),
@@ -146,7 +147,7 @@ impl fmt::Display for JobPath {
     }
 }
 
-/// Text that is not the path of a value in a job.
+/// The error for a text that is not the path of a value in a job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is not the path of a value in a job")]
 pub struct InvalidPath {
@@ -199,16 +200,16 @@ impl<'de> Deserialize<'de> for JobPath {
     }
 }
 
-/// Header of refusals that carries an [`ErrorReason`].
+/// The header of refusals that contains an [`ErrorReason`].
 pub const REASON_HEADER: &str = "x-caravan-reason";
 
-/// Why a request failed, where clients act on the reason. Answers name it beside their sentence.
+/// The reason for the failure of a request, if clients act on it. Answers name the reason next to their sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorReason {
     /// The servers have no leader at the moment.
     NoLeader,
-    /// The modify index of the object is not the one that the request enforces.
+    /// The modify index of the object differs from the index that the request enforces.
     ModifyIndex,
     /// Allocations use the volume.
     VolumeInUse,
@@ -232,14 +233,14 @@ impl ErrorReason {
         }
     }
 
-    /// Returns the reason with a name; none for names of newer releases.
+    /// Returns the reason with a name; `None` for names of newer releases.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|reason| reason.as_str() == name)
     }
 }
 
-/// Weight of a problem.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
@@ -250,17 +251,18 @@ pub enum Severity {
     Warning,
 }
 
-/// Problem of a job, as answers carry it under `CaravanProblems`.
+/// A problem of a job, as in `CaravanProblems` of answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct JobProblem {
     /// The setting that is wrong; a setting that is missing has its path too.
     pub path: JobPath,
-    /// Kind of fault in snake case, such as `below_minimum`. Newer servers may send codes that a client does not know.
+    /// The kind of fault in snake case, such as `below_minimum`. Newer servers may send codes that a client does not
+    /// have.
     pub code: String,
-    /// Sentence for people.
+    /// The sentence for users.
     pub text: String,
-    /// Weight.
+    /// The severity of the problem.
     pub severity: Severity,
 }
 

@@ -39,7 +39,7 @@ api_objects! {
         warning: i64 = "Warning";
     }
 
-    /// When a failing check restarts the task.
+    /// The rule by which a failing check restarts the task.
     CheckRestart("CheckRestart") {
         /// 0 means never.
         limit: i64 = "Limit";

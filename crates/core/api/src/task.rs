@@ -47,14 +47,14 @@ api_objects! {
         schedule: Option<TaskSchedule> = "Schedule";
     }
 
-    /// When a task runs relative to the main tasks.
+    /// The time of a task relative to the main tasks.
     Lifecycle("TaskLifecycle") {
         /// `prestart`, `poststart` or `poststop`.
         hook: String = "Hook";
         sidecar: bool = "Sidecar";
     }
 
-    /// What a task needs of its node.
+    /// The resources that a task needs on its node.
     Resources("Resources") {
         /// MHz.
         cpu: Option<i64> = "CPU";
@@ -92,7 +92,7 @@ api_objects! {
         disabled: Option<bool> = "Disabled";
     }
 
-    /// Something fetched before the task starts.
+    /// A file or directory that is fetched before the task starts.
     Artifact("TaskArtifact") {
         source: Option<String> = "GetterSource";
         options: Option<BTreeMap<String, String>> = "GetterOptions";
@@ -117,7 +117,7 @@ api_objects! {
         allow_token_expiration: Option<bool> = "AllowTokenExpiration";
     }
 
-    /// Which service registry a group or task belongs to.
+    /// The service registry of a group or task.
     Consul("Consul") {
         namespace: String = "Namespace";
         cluster: String = "Cluster";
@@ -154,18 +154,18 @@ api_objects! {
         run_on_first_render: Option<bool> = "RunOnFirstRender";
     }
 
-    /// How long template changes are collected.
+    /// The time for which template changes are collected.
     WaitConfig("WaitConfig") {
         min: Option<Nanos> = "Min";
         max: Option<Nanos> = "Max";
     }
 
-    /// Where a dispatch payload is written.
+    /// The file to which a dispatch payload is written.
     DispatchPayload("DispatchPayloadConfig") {
         file: String = "File";
     }
 
-    /// Where a volume of the group appears in the task (docs/reference/storage.md, section 4.2).
+    /// The place of a group's volume in the task (docs/reference/storage.md, section 4.2).
     VolumeMount("VolumeMount") {
         volume: Option<String> = "Volume";
         destination: Option<String> = "Destination";
@@ -175,7 +175,7 @@ api_objects! {
         selinux_label: Option<String> = "SELinuxLabel";
     }
 
-    /// Makes the task a CSI plugin (docs/reference/storage.md, section 1.1).
+    /// The settings of a task that is a CSI plugin (docs/reference/storage.md, section 1.1).
     CsiPlugin("TaskCSIPluginConfig") {
         id: String = "ID";
         /// `node`, `controller` or `monolith`.
@@ -194,7 +194,7 @@ api_objects! {
         env: Option<BTreeMap<String, String>> = "Env";
     }
 
-    /// A token that says who the task is.
+    /// A token that identifies the task.
     WorkloadIdentity("WorkloadIdentity") {
         name: String = "Name";
         audience: Option<Vec<String>> = "Audience";
@@ -215,7 +215,7 @@ api_objects! {
         args: Option<Vec<String>> = "Args";
     }
 
-    /// When a task runs by the clock.
+    /// The times of day at which a task runs.
     TaskSchedule("TaskSchedule") {
         cron: Option<TaskScheduleCron> = "Cron";
     }

@@ -1,5 +1,5 @@
-//! Blocks that are kept in the shape in which they came, with the canonical form's defaults for what a raw request left
-//! out.
+//! Blocks that are stored in the shape of the request. Settings that a raw request left out have the defaults of the
+//! canonical form.
 
 use crate as api;
 use caravan_types::identity::IdentitySpec;
@@ -8,7 +8,7 @@ use caravan_types::scaling::{ScalingPolicy, VersionTag};
 use caravan_types::service::{CheckRestartSpec, CheckSpec, ServiceSpec, ServiceWeights};
 use caravan_types::time::UnixNanos;
 
-/// Converts every block of a list; no list is an empty one.
+/// Converts every block of a list. A missing list becomes an empty one.
 pub(super) fn all<T, K>(blocks: Option<&Vec<T>>, convert: impl Fn(&T) -> K) -> Vec<K> {
     blocks.into_iter().flatten().map(convert).collect()
 }
@@ -40,7 +40,7 @@ pub(super) fn version_tag(tag: &api::VersionTag) -> VersionTag {
     }
 }
 
-/// The namespace of a policy is its job's, and is part of its target.
+/// Converts a scaling policy. Its namespace is the namespace of its job, and is part of its target.
 pub(super) fn scaling(s: &api::ScalingPolicy) -> ScalingPolicy {
     ScalingPolicy {
         min: s.min,
@@ -147,7 +147,7 @@ pub(super) fn dns(dns: &api::Dns) -> kept::Dns {
     kept::Dns { servers: dns.servers.clone(), searches: dns.searches.clone(), options: dns.options.clone() }
 }
 
-/// A `check_restart` of the service is part of each of its checks already.
+/// Converts a service. Each of its checks already contains the `check_restart` of the service.
 pub(super) fn service(s: &api::Service) -> ServiceSpec {
     ServiceSpec {
         name: s.name.clone(),

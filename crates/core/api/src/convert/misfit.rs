@@ -3,7 +3,7 @@
 
 use crate::JobPath;
 
-/// Which rule a misfit belongs to.
+/// The rule to which a misfit belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The type of the job.
@@ -28,10 +28,10 @@ pub enum Part {
     CsiPlugin,
 }
 
-/// Kind of a conversion error.
+/// The kind of a conversion error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A word that the setting does not know.
+    /// A word that the setting does not have.
     Word,
     /// A number below zero.
     Negative,
@@ -39,47 +39,47 @@ pub enum Fault {
     TooLarge,
 }
 
-/// A setting that the kept form of a job cannot hold.
+/// A setting that the stored form of a job cannot represent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
-    /// Number of the group, from 0.
+    /// The number of the group, from 0.
     pub group: Option<usize>,
-    /// Number of the task in its group, from 0.
+    /// The number of the task in its group, from 0.
     pub task: Option<usize>,
-    /// Which rule it belongs to.
+    /// The rule to which the misfit belongs.
     pub part: Part,
-    /// Place in the canonicalised job.
+    /// The place in the canonicalised job.
     pub at: JobPath,
-    /// Kind of the error.
+    /// The kind of the error.
     pub fault: Fault,
-    /// Where, for people: `job "a" > group "b" > task "c"`.
+    /// The place for users: `job "a" > group "b" > task "c"`.
     pub path: String,
-    /// What is wrong.
+    /// The description of the problem.
     pub message: String,
 }
 
-/// All of them, in the order of the job.
+/// All misfits of a job, in the order of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Misfits(pub Vec<Misfit>);
 
 impl Misfits {
-    /// Whether everything fitted.
+    /// Returns whether all settings fit.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Takes out what is wrong under a rule, at the innermost level that these were narrowed to.
+    /// Removes and returns the misfits of a rule, of the job, group or task to which `self` was narrowed.
     pub fn take(&mut self, part: Part) -> Self {
         self.part_off(|m| m.part == part)
     }
 
-    /// Takes out what a group and its tasks say.
+    /// Removes and returns the misfits of a group and its tasks.
     #[must_use]
     pub fn of_group(&mut self, index: usize) -> Self {
         self.part_off(|m| m.group == Some(index))
     }
 
-    /// Takes out what a task says; `self` is that of its group.
+    /// Removes and returns the misfits of a task; `self` has the misfits of its group.
     #[must_use]
     pub fn of_task(&mut self, index: usize) -> Self {
         self.part_off(|m| m.task == Some(index))

@@ -69,12 +69,12 @@ impl Problems {
                 logs.max_file_size_mb,
                 |n| format!("minimum file size is 1MB; got {n}"),
             ),
-            // `enabled` is the old name for the opposite.
+            // `enabled` is the old name of the negated setting.
             disabled: logs.disabled.unwrap_or_default() || logs.enabled == Some(false),
         }
     }
 
-    /// Converts mounts; those without a volume are dropped (docs/reference/storage.md, section 4.2).
+    /// Converts mounts. Mounts without a volume are dropped (docs/reference/storage.md, section 4.2).
     fn mounts(&mut self, mounts: &[api::VolumeMount]) -> Vec<kept::VolumeMount> {
         let named = mounts.iter().filter_map(|mount| Some((mount.volume.clone()?, mount)));
         named.enumerate().map(|(at, (volume, mount))| self.mount(at, volume, mount)).collect()

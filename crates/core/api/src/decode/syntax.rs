@@ -1,7 +1,7 @@
-//! What is wrong with a JSON text, in the words that API clients know (docs/reference/http-api.md, section 1.8): those of the reference's
-//! decoder, which reads byte by byte and stops at the first that cannot be.
+//! The fault of a JSON text, in the words that API clients expect (docs/reference/http-api.md, section 1.8): those of
+//! the reference's decoder, which reads byte by byte and stops at the first invalid byte.
 
-/// What may come next, outside strings, numbers and words.
+/// The element that may follow, outside strings, numbers and words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Value,
@@ -12,7 +12,7 @@ enum Next {
     After,
 }
 
-/// The complaint about the first JSON value of a text; `None` if nothing is wrong with it.
+/// Returns the complaint about the first JSON value of a text; `None` if the value is valid.
 #[must_use]
 pub fn complaint(text: &[u8]) -> Option<String> {
     Reader { text, at: 0 }.first_value().err()
@@ -25,7 +25,7 @@ struct Reader<'t> {
 
 impl Reader<'_> {
     fn first_value(&mut self) -> Result<(), String> {
-        // Braces and brackets that are open.
+        // The open braces and brackets.
         let mut open: Vec<u8> = Vec::new();
         let mut next = Next::Value;
         loop {
@@ -155,7 +155,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// At least one digit.
+    /// Reads at least one digit.
     fn digit(&mut self, context: &str) -> Result<(), String> {
         let c = self.byte()?;
         if !c.is_ascii_digit() {
@@ -176,7 +176,7 @@ fn strange(c: u8, context: &str) -> String {
     format!("invalid character {} {context}", quoted(c))
 }
 
-/// A byte as such messages quote it.
+/// Returns a byte in the form in which messages quote it.
 fn quoted(c: u8) -> String {
     match c {
         b'\'' => "'\\''".to_owned(),
@@ -220,11 +220,11 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is no JSON is complained about, and nothing else.
+        /// A text has a complaint if and only if it is not JSON.
         #[test]
         fn complaints_agree_with_the_parser(text in "[\\[\\]{},:\" 0-9.eE+tnrulfas\\\\-]{0,12}") {
             let mut values = serde_json::Deserializer::from_slice(text.as_bytes()).into_iter::<serde_json::Value>();
-            // Numbers out of range are a matter of types, and what may follow a value is not looked at here.
+            // Numbers out of range are faults of types. The text after a value is not examined.
             if let Some(Ok(_)) = values.next() {
                 prop_assert_eq!(complaint(text.as_bytes()), None);
             }
