@@ -14,8 +14,8 @@ pub(crate) use service::DeviceService;
 
 /// A device plugin.
 ///
-/// Calls run in parallel. An error of [`fingerprint`](Self::fingerprint) ends the plugin for the agent, and its devices
-/// vanish from the node. A device that does not work should be listed as unhealthy instead.
+/// Calls run in parallel. An error of [`fingerprint`](Self::fingerprint) ends the plugin for the agent, and its
+/// devices vanish from the node. A device that does not work should be listed as unhealthy instead.
 #[async_trait]
 pub trait DevicePlugin: Send + Sync + 'static {
     /// The configuration, from the agent's `plugin` block. [`NoConfig`](crate::NoConfig) is an empty one.
@@ -24,7 +24,7 @@ pub trait DevicePlugin: Send + Sync + 'static {
     /// Returns name and version.
     fn info(&self) -> Info;
 
-    /// Returns the schema of the configuration; `None` if it has none.
+    /// Returns the schema of the configuration; `None` if the plugin has no configuration.
     fn config_schema(&self) -> Option<Spec> {
         None
     }
@@ -43,7 +43,7 @@ pub trait DevicePlugin: Send + Sync + 'static {
     /// Prepares instances for a task, at each of its starts. No call follows at the task's end.
     async fn reserve(&self, ids: Vec<String>) -> Result<Reservation, DeviceError>;
 
-    /// Measures all devices. The agent asks at its own interval.
+    /// Measures all devices. The agent calls this method at its own interval.
     async fn stats(&self) -> Result<Vec<GroupStats>, DeviceError> {
         Ok(Vec::new())
     }
@@ -58,7 +58,7 @@ pub struct DeviceGroup {
     pub device_type: String,
     /// The model.
     pub name: String,
-    /// The devices.
+    /// The devices of this model.
     pub instances: Vec<Instance>,
     /// Facts about the model, which jobs may constrain.
     pub attributes: BTreeMap<String, Attribute>,
@@ -69,15 +69,15 @@ pub struct DeviceGroup {
 pub struct Instance {
     /// The id, unique in its group.
     pub id: String,
-    /// Whether tasks may use it.
+    /// Whether tasks may use the device.
     pub healthy: bool,
-    /// The reason, for users.
+    /// The reason for the health, shown to users.
     pub health_description: String,
     /// The address on the PCI bus, if it has one.
     pub pci_bus_id: Option<String>,
 }
 
-/// What a task needs to use its devices.
+/// The variables, mounts and device nodes that a task needs to use its devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reservation {
     /// Variables of the task's environment.
@@ -95,7 +95,7 @@ pub struct Mount {
     pub task_path: String,
     /// The path on the host.
     pub host_path: String,
-    /// Whether the task can only read it.
+    /// Whether the task can only read the mount.
     pub read_only: bool,
 }
 
@@ -106,7 +106,7 @@ pub struct DeviceSpec {
     pub task_path: String,
     /// The path on the host.
     pub host_path: String,
-    /// Any of `r` (read), `w` (write) and `m` (make nodes).
+    /// Any of `r` (read), `w` (write) and `m` (create nodes).
     pub permissions: String,
 }
 

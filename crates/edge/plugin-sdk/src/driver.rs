@@ -27,25 +27,26 @@ pub use task::{
 
 /// A task driver.
 ///
-/// Calls run in parallel, also for one task. The id of a task is the one of [`start_task`](Self::start_task). Every
-/// call with an id that the driver does not know answers [`TaskError::NotFound`]. When the agent cancels a call, its
+/// Calls run in parallel, also for one task. [`start_task`](Self::start_task) receives the id of a task. Every call
+/// with an id that the driver does not have returns [`TaskError::NotFound`]. When the agent cancels a call, its
 /// future is dropped, which must not change the task.
 ///
-/// Other programs than the plugin should run the tasks: after the plugin ends, a new one finds them by
+/// Programs other than the plugin should run the tasks: after the plugin ends, a new one finds them by
 /// [`recover_task`](Self::recover_task).
 #[async_trait]
 pub trait DriverPlugin: Send + Sync + 'static {
-    /// The configuration of the plugin, from the agent's `plugin` block. [`NoConfig`](crate::NoConfig) is an empty one.
+    /// The configuration of the plugin, from the agent's `plugin` block. [`NoConfig`](crate::NoConfig) is an empty
+    /// one.
     type Config: DeserializeOwned + Send;
     /// The configuration of a task, from the job's `config` block.
     type TaskConfig: DeserializeOwned + Send + Sync;
-    /// Everything that finds a task again. The agent keeps it.
+    /// The facts by which the driver finds a task again. The agent stores them.
     type State: Serialize + DeserializeOwned + Send + Sync;
 
     /// Returns name and version.
     fn info(&self) -> Info;
 
-    /// Returns the schema of the plugin's configuration; `None` if it has none.
+    /// Returns the schema of the plugin's configuration; `None` if the plugin has no configuration.
     fn config_schema(&self) -> Option<Spec> {
         None
     }
@@ -72,25 +73,25 @@ pub trait DriverPlugin: Send + Sync + 'static {
     /// Starts a task.
     async fn start_task(&self, task: Task<Self::TaskConfig>) -> Result<Started<Self::State>, TaskError>;
 
-    /// Finds a task that an earlier process started. Succeeds without effect for a known task. An error means that the
-    /// task cannot be found.
+    /// Finds a task that an earlier process started. Succeeds without effect for a known task. An error means that
+    /// the task cannot be found.
     async fn recover_task(&self, handle: TaskHandle<Self::TaskConfig, Self::State>) -> Result<(), TaskError>;
 
-    /// Waits until a task has ended. It also answers after the end, until the task is destroyed.
+    /// Waits until a task has ended. Also returns after the end, until the task is destroyed.
     async fn wait_task(&self, id: &str) -> Result<ExitResult, TaskError>;
 
     /// Stops a task: sends a signal, and kills the task after a timeout.
     async fn stop_task(&self, id: &str, request: StopRequest) -> Result<(), TaskError>;
 
-    /// Forgets a task. A running task is an error, or is killed if `force` is set.
+    /// Removes a task from the driver. A running task is an error, or is killed if `force` is set.
     async fn destroy_task(&self, id: &str, force: bool) -> Result<(), TaskError>;
 
     /// Describes a task.
     async fn inspect_task(&self, id: &str) -> Result<TaskStatus, TaskError>;
 
-    /// Measures a task; `None` after its end. The agent asks at its own interval.
+    /// Measures a task; `None` after its end. The agent calls this method at its own interval.
     async fn task_stats(&self, _id: &str) -> Result<Option<TaskStats>, TaskError> {
-        // Agents compare this text, and ask no more.
+        // Agents compare this text, and do not call again.
         Err(TaskError::failed("stats not implemented for driver"))
     }
 
@@ -99,7 +100,7 @@ pub trait DriverPlugin: Send + Sync + 'static {
         Err(TaskError::failed("the driver does not support signals"))
     }
 
-    /// Runs a command beside a task and returns its output.
+    /// Runs a command next to a task and returns its output.
     async fn exec_task(
         &self,
         _id: &str,
@@ -109,8 +110,8 @@ pub trait DriverPlugin: Send + Sync + 'static {
         Err(TaskError::failed("the driver does not run commands in tasks"))
     }
 
-    /// Runs a command beside a task and exchanges input and output with its user. When the user goes, the future is
-    /// dropped: the command should then end.
+    /// Runs a command next to a task and exchanges input and output with its user. When the user disconnects, the
+    /// future is dropped: the command should then end.
     async fn exec_task_streaming(
         &self,
         _request: ExecRequest,
@@ -120,7 +121,7 @@ pub trait DriverPlugin: Send + Sync + 'static {
         Err(TaskError::failed("the driver does not run commands in tasks"))
     }
 
-    /// Makes the network of an allocation, for drivers that set [`Capabilities::must_create_network`]. Succeeds for
+    /// Creates the network of an allocation, for drivers that set [`Capabilities::must_create_network`]. Succeeds for
     /// an allocation that already has one.
     async fn create_network(&self, _alloc_id: &str, _hostname: &str) -> Result<Network, TaskError> {
         Err(TaskError::failed("the driver does not make networks"))
@@ -135,6 +136,6 @@ pub trait DriverPlugin: Send + Sync + 'static {
         Err(TaskError::failed("the driver does not make networks"))
     }
 
-    /// Prepares for the end of the process. Tasks go on.
+    /// Prepares for the end of the process. Tasks continue.
     async fn shutdown(&self) {}
 }

@@ -18,10 +18,10 @@ pub enum TaskError {
     /// The driver has no task with this id. Agents compare the text.
     #[error("task not found for given id")]
     NotFound,
-    /// A failure that may pass. The agent tries again by the restart policy of the task.
+    /// A failure that may pass. The agent retries by the restart policy of the task.
     #[error("the operation failed and may succeed later")]
     Recoverable(#[source] Cause),
-    /// A failure that a repetition does not change. The task fails.
+    /// A failure that a retry does not change. The task fails.
     #[error("the operation failed")]
     Failed(#[source] Cause),
 }
@@ -37,7 +37,7 @@ impl TaskError {
         Self::Failed(cause.into())
     }
 
-    /// Converts to a status. Users see only the causes, because the agent says which call failed.
+    /// Converts to a status. Users see only the causes, because the agent names the failed call.
     pub(crate) fn into_status(self) -> Status {
         match self {
             Self::NotFound => Status::unknown(self.to_string()),
@@ -46,7 +46,7 @@ impl TaskError {
         }
     }
 
-    /// Converts an error of statistics: a lasting one carries a detail, without which the agent asks again.
+    /// Converts an error of statistics. A lasting error has a detail, without which the agent calls again.
     pub(crate) fn into_stats_status(self) -> Status {
         match self {
             Self::Failed(cause) => with_detail(&chain(cause.as_ref()), false),

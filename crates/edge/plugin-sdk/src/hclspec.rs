@@ -32,7 +32,7 @@ impl Spec {
         Self(wire::Spec { block: Some(kind) })
     }
 
-    /// Returns the part with the key as its name, where it has none.
+    /// Returns the part with the key as its name, if the part has no name.
     fn named(mut self, key: &str) -> Self {
         set_name(&mut self.0, key);
         self
@@ -276,15 +276,15 @@ impl From<Blocks> for Spec {
     }
 }
 
-/// Returns blocks with labels, which become nested maps. `labels` says what each label means.
+/// Returns blocks with labels, which become nested maps. `labels` has the meaning of each label.
 pub fn block_map(labels: &[&str], content: impl Into<Spec>) -> Spec {
     let labels = labels.iter().map(|label| (*label).to_owned()).collect();
     let part = wire::BlockMap { name: String::new(), labels, nested: nested(content) };
     Spec::new(Kind::BlockMap(Box::new(part)))
 }
 
-/// Returns a part whose value is that of `other` where `primary` is absent. A default around a block counts only if
-/// the whole block is absent.
+/// Returns a part with the value of `primary`, or with that of `other` if `primary` is absent. A default around a
+/// block applies only if the whole block is absent.
 pub fn default(primary: impl Into<Spec>, other: impl Into<Spec>) -> Spec {
     Spec::new(Kind::Default(Box::new(wire::Default { primary: nested(primary), default: nested(other) })))
 }
@@ -309,7 +309,7 @@ pub fn object() -> Object {
 }
 
 impl Object {
-    /// Adds a part. The key is also its name, if it has none.
+    /// Adds a part. The key is also the name of the part, if it has none.
     #[must_use]
     pub fn field(mut self, key: &str, part: impl Into<Spec>) -> Self {
         self.0.insert(key.to_owned(), part.into().named(key).0);

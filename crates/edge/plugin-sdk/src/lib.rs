@@ -1,8 +1,8 @@
 //! Task drivers and device plugins, written in Rust, for any agent that speaks the go-plugin protocol.
 //!
 //! A program implements [`DriverPlugin`] or [`DevicePlugin`] and calls [`serve_driver`] or [`serve_device`] in its
-//! main function. The crate does the handshake, serves gRPC, converts messages to types, reads configurations from
-//! MessagePack, and writes log lines that the agent understands. README.md has a complete plugin.
+//! main function. The crate performs the handshake, serves gRPC, converts messages to types, reads configurations
+//! from MessagePack, and writes log lines that the agent reads. README.md has a complete plugin.
 //!
 //! The protocol's facts are in docs/reference/drivers.md (sections 5 to 11) and docs/reference/wire-plugins.md.
 

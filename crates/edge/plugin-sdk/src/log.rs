@@ -15,8 +15,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 /// The libraries below the protocol. Their debug lines would be most of the log.
 const QUIET: [&str; 4] = ["h2", "hyper", "tonic", "tower"];
 
-/// Sends the events of `tracing` to standard error. A subscriber that the program has already set stays. The agent
-/// filters by level, so everything from debug on is written.
+/// Sends the events of `tracing` to standard error. A subscriber that the program has already set remains in use. The
+/// agent filters by level, so everything from debug on is written.
 pub(crate) fn install(plugin: &str) {
     let quiet = QUIET.iter().map(|target| ((*target).to_owned(), LevelFilter::WARN));
     let filter = Targets::new().with_default(LevelFilter::DEBUG).with_targets(quiet);
@@ -34,7 +34,7 @@ impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
         let mut text = line(&self.module, now(), event).to_string();
         text.push('\n');
-        // An agent that ended reads no more. The plugin goes on, because the next agent may attach to it.
+        // An agent that has ended does not read. The plugin continues, because the next agent may attach to it.
         let _unread = std::io::stderr().lock().write_all(text.as_bytes());
     }
 }

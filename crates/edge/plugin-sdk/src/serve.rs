@@ -29,13 +29,13 @@ mod handshake;
 mod host;
 pub(crate) mod stream;
 
-/// The answer of a call.
+/// The response to a call.
 pub(crate) type Reply<T> = Result<Response<T>, Status>;
 
 /// The time for calls to end after the request to shut down. Agents kill the plugin after two seconds.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Why a plugin cannot be served.
+/// The reason why a plugin cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The program was not started by an agent.
@@ -47,18 +47,18 @@ pub enum ServeError {
     /// The agent speaks other versions of the protocol.
     #[error("the agent offers protocol versions {versions}, and the plugin needs version 2")]
     Version {
-        /// The agent's versions.
+        /// The protocol versions of the agent.
         versions: String,
     },
     /// The agent expects TLS between itself and the plugin.
     #[error("the agent expects TLS on the plugin's socket, which the plugin does not support")]
     Tls,
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     #[error("cannot listen on a socket in {}", dir.display())]
     Socket {
-        /// The directory.
+        /// The directory of the socket.
         dir: PathBuf,
-        /// The cause.
+        /// The cause of the failure.
         source: io::Error,
     },
     /// Standard output, a signal or the socket fails.
@@ -165,8 +165,8 @@ async fn grace(cancel: &CancellationToken) {
     tokio::time::sleep(GRACE).await;
 }
 
-/// Ignores the interrupt key, which also reaches the agent, and ends the plugin on SIGTERM. The handlers exist when the
-/// function returns. Programs that the plugin starts have the default actions, because execve(2) resets handlers.
+/// Ignores the interrupt key, which also reaches the agent, and ends the plugin on SIGTERM. The handlers exist when
+/// the function returns. Programs that the plugin starts have the default actions, because execve(2) resets handlers.
 fn watch_signals(cancel: CancellationToken) -> io::Result<impl Future<Output = ()> + Send> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

@@ -1,7 +1,8 @@
 //! A device plugin whose devices are the files of a directory.
 //!
-//! A file is healthy if its content is `healthy`; other content is the reason why it is not. A task that reserves files
-//! finds their names in `CARAVAN_FILE_DEVICES`, the files below `/caravan/devices`, and a device node for each in
+//! A file is healthy if its content is `healthy`; other content is the reason why it is not. A task that reserves
+//! files finds their names in `CARAVAN_FILE_DEVICES`, the files below `/caravan/devices`, and a device node for each
+//! in
 //! `/dev`.
 //!
 //! ```hcl
@@ -39,7 +40,7 @@ const DESCRIPTION_LIMIT: u64 = 256;
 struct Config {
     /// The directory of the devices.
     dir: PathBuf,
-    /// The node of the host that stands for each device.
+    /// The device node of the host that represents each device.
     node: String,
 }
 
@@ -61,12 +62,12 @@ impl Files {
         config.ok_or_else(|| DeviceError::failed("the plugin is not configured"))
     }
 
-    /// Reads the directory. A file whose name is no text has no id.
+    /// Reads the directory. A file whose name is not UTF-8 has no id and is left out.
     fn look(&self) -> Result<Vec<Found>, DeviceError> {
         let dir = self.config()?.dir;
         let entries = match std::fs::read_dir(&dir) {
             Ok(entries) => entries,
-            // An error would end the plugin for good, and the directory may appear later.
+            // An error would end the plugin permanently, and the directory may appear later.
             Err(error) => {
                 tracing::warn!(dir = %dir.display(), error = &error as &dyn std::error::Error, "there are no devices");
                 return Ok(Vec::new());

@@ -1,8 +1,8 @@
-//! A role between the plugin and a command beside a task: it enters the task's directory, takes the terminal, becomes
-//! the task's user, and then the command.
+//! The role of the program between the plugin and a command next to a task. It enters the task's directory, takes
+//! over the terminal, changes to the task's user, and executes the command.
 //!
-//! The plugin's environment for this role has all variables of the task, with a prefix: variables such as `LD_PRELOAD`
-//! must not have an effect before the user changes.
+//! The plugin's environment for this role has all variables of the task, with a prefix: variables such as
+//! `LD_PRELOAD` must not have an effect before the user changes.
 
 use crate::driver::TaskConfig;
 use crate::supervise::{self, Place};
@@ -21,7 +21,7 @@ const PREFIX: &str = "EXAMPLE_TASK_";
 /// The exit code of shells for a command that cannot be started.
 const NOT_STARTED: u8 = 127;
 
-/// What the command has as its standard streams.
+/// The standard streams of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
     /// Three pipes, or nothing.
@@ -39,7 +39,7 @@ impl Streams {
     }
 }
 
-/// Returns a command that runs beside a task, and is killed when its process value is dropped.
+/// Returns a command that runs next to a task, and is killed when its process value is dropped.
 pub fn command(task: &Task<TaskConfig>, words: &[String], streams: Streams) -> tokio::process::Command {
     let mut command = tokio::process::Command::new("/proc/self/exe");
     command.args([ROLE, streams.name()]).arg(&task.alloc_dir).args([&task.name, &task.user]);
@@ -49,10 +49,10 @@ pub fn command(task: &Task<TaskConfig>, words: &[String], streams: Streams) -> t
     command
 }
 
-/// Becomes the command.
+/// Executes the command in place of this process.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let Err(error) = run(arguments);
-    // A user who has gone reads no message.
+    // A user who has disconnected reads no message.
     let _unread = writeln!(io::stderr(), "{error}");
     ExitCode::from(NOT_STARTED)
 }
@@ -63,7 +63,8 @@ fn run(mut arguments: impl Iterator<Item = OsString>) -> Result<std::convert::In
     let (network, program) = (next()?, next()?);
     let task = task.into_string().map_err(|_| "the name of the task is no text")?;
     let dir = Place { alloc_dir: alloc_dir.into(), task }.open()?;
-    // Before the user changes, because the path may lead through directories that the user cannot enter.
+    // The directory is entered before the user changes, because the path may lead through directories that the user
+    // cannot enter.
     rustix::process::fchdir(&dir)?;
     if !network.is_empty() {
         caravan_sys::netns::enter(network.as_ref())?;

@@ -25,13 +25,13 @@ const STOP_SIGNAL: &str = "SIGTERM";
 pub struct Config {
     /// Whether jobs may use the driver.
     enabled: bool,
-    /// Whether tasks without a user run as one that the agent chooses.
+    /// Whether tasks without a user run as a user that the agent chooses.
     #[serde(default)]
     dynamic_users: bool,
     /// Whether the agent shows the directories of a task at places that other users can reach.
     #[serde(default)]
     unveil: bool,
-    /// The directory of the networks that the driver makes for allocations; empty if it makes none.
+    /// The directory of the networks that the driver creates for allocations; empty if it creates none.
     #[serde(default)]
     network_dir: PathBuf,
 }
@@ -41,7 +41,7 @@ pub struct Config {
 pub struct TaskConfig {
     /// The program: a path, or a name that is found by the task's `PATH`.
     pub command: String,
-    /// Its arguments.
+    /// The arguments of the program.
     #[serde(default)]
     pub args: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Commands beside a task: with its environment, in its directory.
+//! Commands next to a task: with its environment, in its directory.
 
 use crate::beside::{self, Streams};
 use crate::driver::TaskConfig;
@@ -20,10 +20,10 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
-/// Bytes of one message.
+/// The size of one message, in bytes.
 const CHUNK: usize = 32 * 1024;
-/// The time in which output that was written before the end of a command is read. A process that the command left behind
-/// holds the pipes open, and does not delay the end further.
+/// The time in which output that was written before the end of a command is read. A process that the command left
+/// behind holds the pipes open, and does not delay the end further.
 const REST: Duration = Duration::from_millis(100);
 /// The maximum size of such output in bytes: no pipe and no terminal holds more (`F_SETPIPE_SZ` of fcntl(2)).
 const REST_SIZE: usize = 1024 * 1024;
@@ -57,8 +57,8 @@ pub async fn once(
     Ok(ExecResult { stdout: output.stdout, stderr: output.stderr, exit: output.status.into() })
 }
 
-/// The process group of a running command. Dropping it kills the group. It is dropped before the command is reaped, so
-/// that the id is still the command's.
+/// The process group of a running command. Dropping the value kills the group. The value is dropped before the
+/// command is reaped, so that the id still names the command's group.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -66,7 +66,7 @@ impl Group {
         Self(leader.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 
-    /// Leaves the processes that an ended command left behind.
+    /// Keeps the processes alive that an ended command left behind.
     fn release(mut self) {
         self.0 = None;
     }
@@ -103,7 +103,7 @@ pub async fn on_pipes(
     run(&mut child, copying, feed(stdin, input), &ended).await
 }
 
-/// Runs a command on a terminal of its own.
+/// Runs a command on a new terminal.
 pub async fn on_terminal(
     task: &Task<TaskConfig>,
     words: &[String],
@@ -154,7 +154,7 @@ async fn run(
     Ok(status.into())
 }
 
-/// Returns the length of the next output; `None` at its end, or when the command has ended and left no more.
+/// Returns the length of the next output; `None` at its end, or when the command has ended without further output.
 async fn unless_left(
     read: impl Future<Output = io::Result<usize>>,
     ended: &CancellationToken,

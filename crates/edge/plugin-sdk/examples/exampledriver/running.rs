@@ -23,9 +23,9 @@ use tokio::sync::watch;
 /// A process, which its start time distinguishes from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Process id.
+    /// The process id.
     pub pid: u32,
-    /// Start time in clock ticks since boot.
+    /// The start time in clock ticks since boot.
     pub start_time: u64,
 }
 
@@ -35,7 +35,7 @@ impl From<Process> for ProcessIdentity {
     }
 }
 
-/// Everything that finds a task again.
+/// The facts by which the driver finds a task again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// The process that waits for the task.
@@ -51,9 +51,9 @@ pub struct State {
 /// The end of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// How it ended.
+    /// The result of the task.
     pub result: ExitResult,
-    /// When it ended.
+    /// The time of the end.
     pub at: SystemTime,
 }
 
@@ -61,7 +61,7 @@ pub struct Outcome {
 pub struct Running {
     /// The task.
     pub task: Task<TaskConfig>,
-    /// How to find it.
+    /// The facts by which the driver finds the task again.
     pub state: State,
     outcome: watch::Receiver<Option<Outcome>>,
     /// The measurement before the next one.
@@ -80,7 +80,7 @@ impl Running {
         let state = State { supervisor, task: child, started_at: wall_now(), record: order.record };
         let found = Self::watch(task, state);
         if found.is_err() {
-            // The agent gets no handle, so that the task would run forever.
+            // Without a handle, the agent cannot end the task, which would run forever.
             supervise::kill(child.into()).map_err(TaskError::failed)?;
         }
         found
@@ -131,7 +131,7 @@ impl Running {
         })
     }
 
-    /// Sends a signal to the first process of the task. A task that has ended gets none.
+    /// Sends a signal to the first process of the task. A task that has ended receives none.
     pub fn signal(&self, name: &str) -> Result<(), TaskError> {
         let number = signal_number(name).map_err(TaskError::failed)?;
         if let Some(process) = PidFd::open_identity(self.state.task.into()).map_err(TaskError::failed)? {
@@ -202,7 +202,7 @@ async fn launch(order: &Order) -> Result<(Process, Reply), Cause> {
     command.arg(supervise::ROLE).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn()?;
     let pid = child.id().ok_or("the supervisor has no process id")?;
-    // The child is not reaped before the variable goes, so that the id is its own.
+    // The child is not reaped while the variable exists, so the id names the child.
     let start_time = caravan_sys::process::start_time(pid)?.ok_or("the supervisor has ended")?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (Some(mut stdin), Some(mut stdout)) = (stdin, stdout) else {
@@ -216,7 +216,8 @@ async fn launch(order: &Order) -> Result<(Process, Reply), Cause> {
     Ok((Process { pid, start_time }, rmp_serde::from_slice(&bytes)?))
 }
 
-/// Returns the error of a program that does not start. A shortage may pass, and a program that is being written also.
+/// Returns the error of a program that does not start. The error is recoverable for a shortage of resources, and for
+/// a program that is being written.
 fn refusal(command: &str, message: &str, errno: Option<i32>) -> TaskError {
     let text = format!("cannot start {command}: {message}");
     let passing = [Errno::AGAIN, Errno::NOMEM, Errno::MFILE, Errno::NFILE, Errno::TXTBSY];
@@ -232,7 +233,7 @@ fn recorded(task: &Task<TaskConfig>, state: &State) -> Option<Outcome> {
     Some(Outcome { result: ExitStatus::from_raw(record.status).into(), at: record.at })
 }
 
-/// Ends a task whose supervisor was killed, because nobody would see its end.
+/// Ends a task whose supervisor was killed, because no process would record the end of the task.
 fn abandoned(state: &State) -> Outcome {
     let message = match supervise::kill(state.task.into()) {
         Ok(()) => "the supervisor of the task was killed".to_owned(),

@@ -1,7 +1,7 @@
-//! The supervisor of one task: a process of its own, which outlives the plugin.
+//! The supervisor of one task: a separate process, which outlives the plugin.
 //!
-//! It reads an [`Order`] from standard input, answers with a [`Reply`] on standard output, and writes a [`Record`] into
-//! the task's directory when the task has ended. All three are MessagePack.
+//! It reads an [`Order`] from standard input and answers with a [`Reply`] on standard output. When the task has
+//! ended, it writes a [`Record`] into the task's directory. All three are MessagePack.
 
 use crate::driver::TaskConfig;
 use caravan_plugin_sdk::Task;
@@ -29,11 +29,11 @@ const RECORD_LIMIT: u64 = 4096;
 pub struct Order {
     /// The program.
     pub command: String,
-    /// Its arguments.
+    /// The arguments of the program.
     pub args: Vec<String>,
-    /// Its whole environment.
+    /// The complete environment of the program.
     pub env: BTreeMap<String, String>,
-    /// User and group; `None` for those of the plugin.
+    /// The user and the group; `None` for those of the plugin.
     pub user: Option<(u32, u32)>,
     /// The directory of the task.
     pub place: Place,
@@ -47,7 +47,7 @@ pub struct Order {
     pub record: String,
 }
 
-/// The directory of a task, below one that only the agent can replace.
+/// The directory of a task, below a directory that only the agent can replace.
 #[derive(Serialize, Deserialize)]
 pub struct Place {
     /// The directory of the allocation.
@@ -82,21 +82,21 @@ pub fn account(user: &str) -> caravan_sys::Result<(u32, u32)> {
 pub enum Reply {
     /// The task runs.
     Started {
-        /// Process id.
+        /// The process id.
         pid: u32,
-        /// Start time in clock ticks since boot.
+        /// The start time in clock ticks since boot.
         start_time: u64,
     },
     /// The task does not run.
     Failed {
         /// The reason.
         message: String,
-        /// The number of the system's error, if it is one.
+        /// The error number of the system, if the failure has one.
         errno: Option<i32>,
     },
 }
 
-/// How a task ended.
+/// The record of the end of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The status as of wait(2).
@@ -117,7 +117,7 @@ impl Record {
 pub fn main() -> ExitCode {
     match supervise() {
         Ok(()) => ExitCode::SUCCESS,
-        // The plugin sees the missing record. The standard error leads nowhere.
+        // The plugin notices that the record is missing. The standard error leads to `/dev/null`.
         Err(_) => ExitCode::FAILURE,
     }
 }
@@ -156,7 +156,7 @@ fn supervise() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Answers the plugin: the length in four bytes, then the reply.
+/// Sends the plugin the length in four bytes, then the reply.
 fn answer(reply: &Reply) -> Result<(), Box<dyn std::error::Error>> {
     let mut stdout = io::stdout().lock();
     let bytes = rmp_serde::to_vec_named(reply)?;
@@ -166,7 +166,7 @@ fn answer(reply: &Reply) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn start(order: &Order, dir: &Dir) -> io::Result<Child> {
-    // The task inherits both. Its user may have no access to the paths.
+    // The task inherits the directory and the network. Its user may have no access to the paths.
     rustix::process::fchdir(dir)?;
     if let Some(network) = &order.network {
         caravan_sys::netns::enter(network).map_err(io::Error::other)?;
@@ -180,8 +180,8 @@ fn start(order: &Order, dir: &Dir) -> io::Result<Child> {
     command.process_group(0).spawn()
 }
 
-/// Opens a FIFO for both directions: opening does not wait for a reader, and the task does not end by SIGPIPE while the
-/// agent restarts. Tasks may change directories below that of the allocation, so that no link is followed there.
+/// Opens a FIFO for both directions: opening does not wait for a reader, and the task does not end by SIGPIPE while
+/// the agent restarts. Tasks may change directories below that of the allocation, so that no link is followed there.
 fn output(order: &Order, path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags, openat};
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -236,7 +236,7 @@ fn end_orphans() -> caravan_sys::Result<()> {
     }
 }
 
-/// Kills a process, if it is still the same.
+/// Kills a process, if the id still names the same process.
 pub fn kill(process: ProcessIdentity) -> caravan_sys::Result<()> {
     if let Some(process) = PidFd::open_identity(process)? {
         process.send_signal(Signal::KILL.as_raw())?;

@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status};
 
-/// Serves a device plugin.
+/// The services of a device plugin.
 pub(crate) struct DeviceService<P> {
     plugin: Arc<P>,
-    /// Cancelled when the process ends.
+    /// The token that is cancelled when the process ends.
     cancel: CancellationToken,
 }
 

@@ -1,4 +1,4 @@
-//! Conversions between messages and types. Go agents read some messages without checking for their presence, so that
+//! Conversions between messages and types. Go agents read some messages without checking for their presence, so
 //! results, times and attributes are always sent.
 
 use super::{
@@ -117,7 +117,7 @@ pub(super) fn fingerprint(from: Fingerprint) -> wire::FingerprintResponse {
     }
 }
 
-/// Converts a result; its message has no place in it.
+/// Converts a result. The wire format has no field for its message.
 pub(super) fn exit(from: &ExitResult) -> wire::ExitResult {
     wire::ExitResult { exit_code: from.code, signal: from.signal, oom_killed: from.oom_killed }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 
-/// Events that wait for a slow reader. Then the oldest ones are lost.
+/// The number of events that wait for a slow reader. Of more events, the oldest ones are lost.
 const BACKLOG: usize = 256;
 
 /// An event of a task.
@@ -19,7 +19,7 @@ pub struct TaskEvent {
     pub task_name: String,
     /// The id of the allocation.
     pub alloc_id: String,
-    /// The text.
+    /// The text of the event, shown to users.
     pub message: String,
     /// Further facts.
     pub annotations: BTreeMap<String, String>,
@@ -29,7 +29,7 @@ pub struct TaskEvent {
 #[derive(Clone, Debug)]
 pub struct Events {
     sender: broadcast::Sender<DriverTaskEvent>,
-    /// Keeps the events before the agent's first call.
+    /// The receiver that keeps the events before the agent's first call.
     early: Arc<Mutex<Option<broadcast::Receiver<DriverTaskEvent>>>>,
 }
 
@@ -49,7 +49,7 @@ impl Events {
             message: event.message,
             annotations: event.annotations,
         };
-        // Without a reader there is nobody to show the event to.
+        // Without a reader, the event is lost.
         let _readers = self.sender.send(message);
     }
 

@@ -1,4 +1,4 @@
-//! Commands that run beside a task.
+//! Commands that run next to a task.
 
 use super::convert::exit;
 use super::{DriverPlugin, ExitResult};
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-/// Messages that wait for a slow reader, in each direction.
+/// The number of messages that wait for a slow reader, in each direction.
 const QUEUE: usize = 16;
 
 /// The output of a command that has ended.
@@ -23,7 +23,7 @@ pub struct ExecResult {
     pub stdout: Vec<u8>,
     /// Standard error.
     pub stderr: Vec<u8>,
-    /// How it ended.
+    /// The end of the command.
     pub exit: ExitResult,
 }
 
@@ -33,14 +33,14 @@ impl fmt::Debug for ExecResult {
     }
 }
 
-/// A command to run beside a task.
+/// A command to run next to a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecRequest {
     /// The id of the task.
     pub task_id: String,
-    /// Program and arguments.
+    /// The program and its arguments.
     pub command: Vec<String>,
-    /// Whether the command gets a terminal. Its standard error is then part of its standard output.
+    /// Whether the command has a terminal. Its standard error is then part of its standard output.
     pub tty: bool,
 }
 
@@ -53,9 +53,9 @@ pub enum ExecInput {
     Close,
     /// The size of the terminal.
     Resize {
-        /// Lines.
+        /// The number of lines.
         rows: u16,
-        /// Characters of a line.
+        /// The number of characters in a line.
         columns: u16,
     },
 }
@@ -75,13 +75,13 @@ impl fmt::Debug for ExecInput {
 pub struct ExecOutput(mpsc::Sender<Result<Response, Status>>);
 
 impl ExecOutput {
-    /// Sends bytes of standard output. Returns whether the user is still there.
+    /// Sends bytes of standard output. Returns whether the user is still connected.
     pub async fn stdout(&self, data: Vec<u8>) -> bool {
         let stdout = Some(Operation { data, close: false });
         self.send(Response { stdout, ..Response::default() }).await
     }
 
-    /// Sends bytes of standard error. Returns whether the user is still there.
+    /// Sends bytes of standard error. Returns whether the user is still connected.
     pub async fn stderr(&self, data: Vec<u8>) -> bool {
         let stderr = Some(Operation { data, close: false });
         self.send(Response { stderr, ..Response::default() }).await
@@ -96,7 +96,7 @@ impl ExecOutput {
         let result = match result {
             Ok(result) => result,
             Err(error) => {
-                // A user that has gone needs no answer.
+                // A user that has disconnected needs no answer.
                 let _gone = self.0.send(Err(error.into_status())).await;
                 return;
             }
@@ -142,7 +142,7 @@ pub(super) async fn serve<P: DriverPlugin>(
     Ok(outputs)
 }
 
-/// Passes the user's messages on. The end of the stream ends the channel.
+/// Forwards the user's messages. The end of the stream ends the channel.
 async fn forward(first: Request, mut requests: Streaming<Request>, input: mpsc::Sender<ExecInput>) {
     let mut next = Some(first);
     while let Some(request) = next {

@@ -19,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::codegen::BoxStream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Serves a driver.
+/// The services of a driver.
 pub(crate) struct DriverService<P> {
     plugin: Arc<P>,
     events: Events,
-    /// Cancelled when the process ends.
+    /// The token that is cancelled when the process ends.
     cancel: CancellationToken,
 }
 
@@ -260,7 +260,7 @@ impl<P: DriverPlugin> Driver for DriverService<P> {
 }
 
 impl<P: DriverPlugin> DriverService<P> {
-    /// Waits for a call that may last long. The end of the process ends it, so that the agent does not wait for it.
+    /// Waits for a call that may last long. The end of the process ends the call, so that the agent does not wait.
     async fn unless_ended<T>(&self, call: impl Future<Output = T> + Send) -> Result<T, Status> {
         tokio::select! {
             result = call => Ok(result),

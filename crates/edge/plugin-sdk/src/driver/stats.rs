@@ -28,17 +28,17 @@ pub struct Usage {
 /// Processor time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuUsage {
-    /// In the kernel, in percent of one processor.
+    /// The time in the kernel, in percent of one processor.
     pub system_mode: Option<f64>,
-    /// In programs, in percent of one processor.
+    /// The time in programs, in percent of one processor.
     pub user_mode: Option<f64>,
-    /// In MHz.
+    /// The use in MHz.
     pub total_ticks: Option<f64>,
-    /// Periods in which a limit applied.
+    /// The number of periods in which a limit applied.
     pub throttled_periods: Option<u64>,
-    /// Time for which a limit applied, in nanoseconds.
+    /// The time for which a limit applied, in nanoseconds.
     pub throttled_time: Option<u64>,
-    /// In percent of one processor.
+    /// The whole time, in percent of one processor.
     pub percent: Option<f64>,
 }
 

@@ -9,15 +9,15 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// How a driver separates the files of its tasks from the host's.
+/// The separation of the files of a driver's tasks from the host's files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FsIsolation {
-    /// Not at all. Paths in the environment are those of the host.
+    /// No separation. Paths in the environment are those of the host.
     #[default]
     None,
     /// The agent builds a root directory below the task's directory.
     Chroot,
-    /// The driver brings a root of its own.
+    /// The driver has a separate root directory for each task.
     Image,
     /// The host's files, of which only some are visible.
     Unveil,
@@ -36,13 +36,13 @@ pub enum NetworkMode {
     None,
 }
 
-/// Whether a driver mounts volumes.
+/// The support of a driver for volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MountConfigs {
     /// The driver mounts everything in [`Task::mounts`].
     #[default]
     Any,
-    /// The driver mounts nothing. Jobs with volumes do not run on it.
+    /// The driver mounts nothing. Jobs with volumes do not use the driver.
     None,
 }
 
@@ -52,15 +52,15 @@ pub enum MountConfigs {
 pub struct Capabilities {
     /// Whether signals can be sent to tasks.
     pub send_signals: bool,
-    /// Whether commands can run beside tasks.
+    /// Whether commands can run next to tasks.
     pub exec: bool,
-    /// How files are separated.
+    /// The separation of files.
     pub fs_isolation: FsIsolation,
     /// The networks that tasks can use.
     pub network_modes: Vec<NetworkMode>,
-    /// Whether the driver makes the networks of allocations.
+    /// Whether the driver creates the networks of allocations.
     pub must_create_network: bool,
-    /// Whether volumes are mounted.
+    /// The support for volumes.
     pub mount_configs: MountConfigs,
     /// Whether the agent should not collect the output of tasks.
     pub disable_log_collection: bool,
@@ -68,7 +68,7 @@ pub struct Capabilities {
     pub dynamic_workload_users: bool,
 }
 
-/// Whether a driver works on a node.
+/// The health of a driver on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     /// The node has no use for the driver.
@@ -84,9 +84,9 @@ pub enum Health {
 pub struct Fingerprint {
     /// Attributes of the node, by full name (`driver.example.version`).
     pub attributes: BTreeMap<String, Attribute>,
-    /// Whether the driver works.
+    /// The health of the driver.
     pub health: Health,
-    /// The reason, for users.
+    /// The reason for the health, shown to users.
     pub description: String,
 }
 
@@ -113,7 +113,7 @@ pub struct Host {
     pub max_port: u32,
     /// The processors of the node, if the agent describes them.
     pub topology: Option<messages::ClientTopology>,
-    /// Receives events of tasks.
+    /// The sender of events of tasks.
     pub events: Events,
 }
 
@@ -182,9 +182,9 @@ impl<C> fmt::Debug for Task<C> {
 /// The result of a start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Started<S> {
-    /// Everything that finds the task again.
+    /// The facts by which the driver finds the task again.
     pub state: S,
-    /// The address of a task with a network of its own.
+    /// The address of a task with a separate network.
     pub network: Option<NetworkOverride>,
 }
 
@@ -195,7 +195,7 @@ impl<S> Started<S> {
     }
 }
 
-/// The address of a task that has a network of its own.
+/// The address of a task that has a separate network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkOverride {
     /// The ports in that network, by label.
@@ -212,12 +212,12 @@ impl From<NetworkOverride> for wire::NetworkOverride {
     }
 }
 
-/// A network that a driver made.
+/// A network that a driver created.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     /// The network.
     pub spec: messages::NetworkIsolationSpec,
-    /// Whether this call made it. Otherwise it existed.
+    /// Whether this call created the network. Otherwise the network existed.
     pub created: bool,
 }
 
@@ -233,7 +233,7 @@ pub struct TaskHandle<C, S> {
 /// The phase of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskState {
-    /// The driver cannot determine it.
+    /// The driver cannot determine the phase.
     Unknown,
     /// The task runs.
     Running,
@@ -246,11 +246,11 @@ pub enum TaskState {
 pub struct ExitResult {
     /// The exit code; 128 plus the signal's number after a signal.
     pub code: i32,
-    /// The signal that ended it; 0 without one.
+    /// The signal that ended the program; 0 without one.
     pub signal: i32,
-    /// Whether the kernel ended it for lack of memory.
+    /// Whether the kernel ended the program for lack of memory.
     pub oom_killed: bool,
-    /// Why the result is not known, or another message for users.
+    /// The reason why the result is unknown, or another message for users.
     pub message: Option<String>,
 }
 
@@ -287,21 +287,21 @@ impl From<std::process::ExitStatus> for ExitResult {
 pub struct TaskStatus {
     /// The task's name.
     pub name: String,
-    /// The phase.
+    /// The phase of the task.
     pub state: TaskState,
-    /// The start.
+    /// The time of the start.
     pub started_at: SystemTime,
-    /// The end, if the task has ended.
+    /// The time of the end, if the task has ended.
     pub completed_at: Option<SystemTime>,
     /// The result, if the task has ended.
     pub result: Option<ExitResult>,
     /// Further facts, such as the process id.
     pub attributes: BTreeMap<String, String>,
-    /// The address of a task with a network of its own.
+    /// The address of a task with a separate network.
     pub network: Option<NetworkOverride>,
 }
 
-/// How a task is to be stopped.
+/// A request to stop a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopRequest {
     /// The time for which the task may react to the signal.

@@ -13,7 +13,7 @@ pub enum Literal {
     Int(i64),
     /// A number with a fraction.
     Float(f64),
-    /// A text, used as it is.
+    /// A text, in which nothing is interpolated.
     String(String),
     /// A list.
     List(Vec<Literal>),

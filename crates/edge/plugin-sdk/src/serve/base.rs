@@ -35,7 +35,7 @@ pub(crate) trait Plugin: Send + Sync + 'static {
     fn unreadable(cause: Cause) -> Status;
 }
 
-/// Serves the shared part of a plugin.
+/// The service for the shared part of a plugin.
 pub(crate) struct Base<P>(pub(crate) Arc<P>);
 
 #[async_trait]

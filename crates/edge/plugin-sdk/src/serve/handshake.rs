@@ -1,4 +1,4 @@
-//! The handshake: what the agent sets in the environment, and the socket that the plugin answers with.
+//! The handshake: the variables that the agent sets, and the line by which the plugin names its socket.
 
 use super::ServeError;
 use rustix::fs::{Mode, fchmod};
@@ -7,14 +7,14 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// Proves that an agent starts the program, and not a user at a terminal.
+/// The variable that proves that an agent, and not a user at a terminal, starts the program.
 const COOKIE: (&str, &str) =
     ("NOMAD_PLUGIN_MAGIC_COOKIE", "e4327c2e01eabfd75a8a67adb114fb34a757d57eee7728d857a8cec6e91a7255");
 /// The version of the services, one of those in `PLUGIN_PROTOCOL_VERSIONS`.
 const VERSION: &str = "2";
-/// Connections that wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
-/// Tries to find a free name.
+/// The maximum number of attempts to find a free name.
 const TRIES: u32 = 16;
 
 /// Reads the environment by `variable`, and returns the directory for the socket.

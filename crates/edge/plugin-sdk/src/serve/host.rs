@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status, Streaming};
 /// Health, controller, standard streams and broker.
 #[derive(Clone)]
 pub(super) struct HostServices {
-    /// Cancelled when the process ends.
+    /// The token that is cancelled when the process ends.
     pub(super) cancel: CancellationToken,
 }
 
@@ -52,13 +52,13 @@ impl GrpcStdio for HostServices {
 
 #[async_trait]
 impl GrpcBroker for HostServices {
-    /// Stays open without data: neither drivers nor devices use connections beside the first.
+    /// Stays open without data: neither drivers nor devices use connections besides the first.
     async fn start_stream(
         &self,
         request: Request<Streaming<ConnInfo>>,
     ) -> Result<Response<BoxStream<ConnInfo>>, Status> {
         let mut incoming = request.into_inner();
-        // Read to its end, so that the agent's messages do not fill the window of the connection.
+        // The stream is read to its end, so that the agent's messages do not fill the window of the connection.
         tokio::spawn(async move { while let Ok(Some(_)) = incoming.message().await {} });
         Ok(Response::new(tokio_stream::pending().until(&self.cancel)))
     }

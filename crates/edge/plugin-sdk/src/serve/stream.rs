@@ -18,7 +18,7 @@ pub(crate) fn interval(sent: Duration) -> Duration {
     if sent.is_zero() { USUAL } else { sent }
 }
 
-/// Returns a look that asks a plugin.
+/// Returns a function that calls a plugin with `ask`.
 pub(crate) fn look<P, A, F>(plugin: &Arc<P>, ask: A) -> impl Fn() -> F + Send + use<P, A, F>
 where
     P: Send + Sync,
@@ -28,7 +28,7 @@ where
     move || ask(Arc::clone(&plugin))
 }
 
-/// Sends a look at once and after each interval. `None` ends the stream, an error also.
+/// Sends a result of `look` immediately and after each interval. `None` or an error ends the stream.
 pub(crate) fn every<T, L, F>(interval: Duration, look: L) -> ReceiverStream<Result<T, Status>>
 where
     T: Send + 'static,
@@ -38,7 +38,7 @@ where
     send(interval, look, |_| true)
 }
 
-/// Sends a look at once, and later ones if they differ from the one before.
+/// Sends a result of `look` immediately, and later results if they differ from their predecessors.
 pub(crate) fn changes<T, L, F>(interval: Duration, look: L) -> ReceiverStream<Result<T, Status>>
 where
     T: Clone + PartialEq + Send + 'static,

@@ -207,7 +207,7 @@ async fn tasks_are_measured_until_they_end_and_events_are_sent() {
             other => break other,
         }
     };
-    // The last look may come before or after the task is destroyed.
+    // The last measurement may come before or after the task is destroyed.
     assert!(end.is_ok() || end.unwrap_err().message() == "task not found for given id");
 }
 

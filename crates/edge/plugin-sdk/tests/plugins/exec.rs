@@ -1,4 +1,4 @@
-//! Commands beside a task.
+//! Commands next to a task.
 
 use crate::host::{Alloc, Plugin, driver, within};
 use caravan_proto::plugins::driver::exec_task_streaming_request::{Setup, TerminalSize};
@@ -15,12 +15,12 @@ type Responses = Streaming<caravan_proto::plugins::driver::ExecTaskStreamingResp
 
 /// A running command.
 struct Session {
-    /// Keeps the caller's side open.
+    /// The caller's side of the input, which stays open.
     _input: mpsc::Sender<Request>,
     responses: Responses,
 }
 
-/// What a command left.
+/// The output and the end of a command.
 #[derive(Debug, Default, PartialEq)]
 struct Left {
     stdout: String,
@@ -157,7 +157,7 @@ async fn a_command_has_a_terminal() {
     let both = "echo hello stdout; echo hello stderr >&2; exit 43";
     let expected = left("hello stdout\r\nhello stderr\r\n", "", 43);
     assert_eq!(run(&plugin, &id, both, true, vec![]).await, expected);
-    // The command asks for its size after it has read a line that follows the sizes.
+    // The command reads its size after it has read a line that follows the sizes.
     let sizes = vec![size(50, 40), size(100, 100), data("go\n")];
     let script = "stty -echo; read line; stty size";
     let found = run(&plugin, &id, script, true, sizes).await;

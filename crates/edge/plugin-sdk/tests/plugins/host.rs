@@ -139,7 +139,7 @@ pub struct Alloc {
     started: Mutex<Vec<ProcessIdentity>>,
 }
 
-/// What a task wrote so far.
+/// The output of a task so far.
 #[derive(Clone, Default)]
 pub struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -257,7 +257,7 @@ pub async fn wait(plugin: &Plugin, id: &str) -> Result<ExitResult, tonic::Status
     Ok(response.result.expect("an ended task has a result"))
 }
 
-/// Forgets a task.
+/// Destroys a task.
 pub async fn destroy(plugin: &Plugin, id: &str, force: bool) -> Result<(), tonic::Status> {
     let request = DestroyTaskRequest { task_id: id.into(), force };
     within(plugin.driver().destroy_task(request)).await.map(|_| ())

@@ -61,7 +61,7 @@ async fn a_new_plugin_reads_the_result_of_a_task_that_ended_meanwhile() {
     recover(&plugin, &handle).await.unwrap();
     assert_eq!(wait(&plugin, id).await.unwrap().exit_code, 9);
     destroy(&plugin, id, false).await.unwrap();
-    // The record is gone with the task.
+    // The record was removed with the task.
     let error = recover(&plugin, &handle).await.unwrap_err();
     assert!(error.message().contains("the supervisor of the task has ended"), "{error}");
 }
