@@ -1,5 +1,5 @@
-//! Follows a job through an agent from its registration to its end: `caravan agent -dev` in one terminal,
-//! `cargo run -p caravan-sdk --example session` in another.
+//! An example that follows a job through an agent from its registration to its end: `caravan agent -dev` in one
+//! terminal, `cargo run -p caravan-sdk --example session` in another.
 
 use caravan_sdk::{
     Client, Config, DeregisterOptions, Error, QueryOptions, RegisterOptions, Retry, ScaleRequest, Watch,

@@ -102,7 +102,7 @@ impl Acl<'_> {
         let answer = self.0.put::<_, OneTime>("/v1/acl/token/onetime", query, &json!({})).await?;
         Ok(answer.value.one_time_token)
     }
-    /// Exchanges a one-time secret for the token that it stands for.
+    /// Exchanges a one-time secret for the token that the secret represents.
     pub async fn exchange(&self, secret: &str, query: &QueryOptions) -> Result<Token, Error> {
         let body = json!({"OneTimeSecretID": secret});
         let answer = self.0.put::<_, Exchanged>("/v1/acl/token/onetime/exchange", query, &body).await?;

@@ -1,4 +1,4 @@
-//! The client: sends a request and decodes the answer or the failure.
+//! The client, which sends requests and decodes answers or failures.
 
 use crate::config::{Address, Config, Token};
 use crate::error::Error;
@@ -31,10 +31,10 @@ struct Inner {
     target: Arc<Target>,
 }
 
-/// Parameter that asks for refusals of jobs as JSON.
+/// The parameter that selects refusals of jobs as JSON.
 pub(crate) const ASKS_FOR_PROBLEMS: (&str, &str) = ("caravan_problems", "true");
 
-/// Refusal of a job, for a request that asks for it with [`ASKS_FOR_PROBLEMS`].
+/// The refusal of a job, for a request with [`ASKS_FOR_PROBLEMS`].
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Refusal {
@@ -150,7 +150,7 @@ impl Client {
         self.collect(path, answer.into_body()).await
     }
 
-    /// Sends a request with the additional `headers`, and returns its status and body, whatever they are.
+    /// Sends a request with the additional `headers`, and returns the status and the body of any answer.
     ///
     /// # Errors
     /// Returns the failure of the connection; an HTTP status is not an error here.

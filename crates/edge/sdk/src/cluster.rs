@@ -67,7 +67,7 @@ pub struct Member {
     pub delegate_cur: u8,
 }
 
-/// The servers that an agent knows, and the agent's own place among them.
+/// The servers in an agent's member table, and the name and the place of the agent itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Members {
@@ -78,7 +78,7 @@ pub struct Members {
     /// The datacenter of the agent that answered.
     #[serde(rename = "ServerDC")]
     pub server_dc: String,
-    /// The known servers.
+    /// The servers in the member table.
     #[serde(deserialize_with = "null_default")]
     pub members: Vec<Member>,
 }
@@ -142,7 +142,7 @@ impl Agent<'_> {
         self.0.put::<_, ()>("/v1/agent/servers", &query, &()).await.map(drop)
     }
 
-    /// Returns the servers that the agent knows.
+    /// Returns the servers in the agent's member table.
     pub async fn members(&self) -> Result<Members, Error> {
         Ok(self.0.get("/v1/agent/members", &QueryOptions::new()).await?.value)
     }

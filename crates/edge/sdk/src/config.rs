@@ -116,17 +116,19 @@ impl fmt::Debug for Token {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tls {
-    /// File of the authorities that sign agents. Without this file and `ca_path`, the host's public authorities apply.
+    /// The file of the authorities that sign agents. Without this file and `ca_path`, the host's public authorities
+    /// apply.
     pub ca_file: Option<PathBuf>,
-    /// Directory of authority files; `ca_file` takes precedence.
+    /// The directory of authority files; `ca_file` takes precedence.
     pub ca_path: Option<PathBuf>,
-    /// File of the client certificate, for agents that require one.
+    /// The file of the client certificate, for agents that require one.
     pub cert_file: Option<PathBuf>,
-    /// File of the private key of the client certificate.
+    /// The file of the private key of the client certificate.
     pub key_file: Option<PathBuf>,
-    /// Name that the agent's certificate must have; absent means the host of the address.
+    /// The name that the agent's certificate must have; absent means the host of the address.
     pub server_name: Option<String>,
-    /// Accepts any certificate. A machine between client and agent can then read all traffic, including the token.
+    /// Whether any certificate is accepted. A machine between client and agent can then read all traffic, including
+    /// the token.
     pub skip_verify: bool,
 }
 
@@ -162,7 +164,7 @@ pub struct Config {
     pub region: Option<String>,
     /// The namespace; absent means `default`.
     pub namespace: Option<String>,
-    /// How reads are retried after a transient failure; by default they are not.
+    /// The policy for retries of reads after a transient failure; by default, reads are not retried.
     pub retry: crate::retry::Retry,
     /// The ACL token; absent for anonymous calls.
     pub token: Option<Token>,

@@ -32,7 +32,7 @@ pub enum Error {
     Address {
         /// The address as received.
         address: String,
-        /// What makes the address invalid.
+        /// The reason why the address is invalid.
         reason: &'static str,
     },
     /// The agent refused or failed. The text is Nomad's, because other tools match on it.
@@ -42,9 +42,9 @@ pub enum Error {
         code: u16,
         /// The agent's sentence.
         body: String,
-        /// Reason, where the agent names one; agents of other kinds have the sentence only.
+        /// The reason, if the agent names one; agents of other kinds send only the sentence.
         reason: Option<ErrorReason>,
-        /// Problems of the job that was refused; empty for every other request and from agents of other kinds.
+        /// The problems of a refused job; empty for every other request and from agents of other kinds.
         problems: Vec<JobProblem>,
     },
     /// The connection broke in the middle of an answer.
@@ -102,7 +102,7 @@ impl Error {
         }
     }
 
-    /// Returns the reason of a refusal, where the agent names one.
+    /// Returns the reason of a refusal, if the agent names one.
     pub fn reason(&self) -> Option<ErrorReason> {
         match self {
             Self::Status { reason, .. } => *reason,

@@ -21,10 +21,10 @@ pub struct Explanation {
 /// The evaluations to delete: by ids or by a filter expression, not both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct EvalsToDelete {
-    /// Full ids of evaluations.
+    /// The full ids of evaluations.
     #[serde(rename = "EvalIDs")]
     pub eval_ids: Vec<String>,
-    /// Filter expression; empty if `eval_ids` selects.
+    /// The filter expression; empty if `eval_ids` selects.
     #[serde(rename = "Filter")]
     pub filter: String,
 }
@@ -68,8 +68,8 @@ impl Evaluations<'_> {
         self.0.get(&path("/v1/evaluation/{}", &[id]), query).await
     }
 
-    /// Returns sentences that explain why an evaluation's allocations are not placed, and what would change that.
-    /// Only Caravan has this route.
+    /// Returns sentences that explain why an evaluation's allocations are not placed, and which changes would place
+    /// them. Only Caravan has this route.
     pub async fn explain(&self, id: &str, query: &QueryOptions) -> Result<Response<Explanation>, Error> {
         self.0.get(&path("/v1/evaluation/{}/explain", &[id]), query).await
     }

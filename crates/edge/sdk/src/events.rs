@@ -38,8 +38,8 @@ pub(crate) struct JsonLines {
 }
 
 impl Client {
-    /// Follows events. `topics` are `Topic`, `Topic:key` or `*`; an empty list means all topics. `index` 0 starts with
-    /// the next change.
+    /// Follows events. `topics` are `Topic`, `Topic:key` or `*`; an empty list means all topics. `index` 0 starts
+    /// with the next change.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -53,7 +53,8 @@ impl Client {
     }
 
     /// Follows the newest row of each object, sent at most once in `pause` (10 ms to 60 s, `coalesce`). A slow reader
-    /// misses intermediate changes, never an object. Only Caravan's agents do this; others send each change.
+    /// misses intermediate changes, never an object. Only Caravan's agents support this; other agents send each
+    /// change.
     ///
     /// # Errors
     /// As [`Client::get`].

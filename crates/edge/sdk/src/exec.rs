@@ -1,4 +1,4 @@
-//! Runs programs in tasks, over a websocket (docs/reference/http-api.md, section 4.2).
+//! Programs that run in tasks, over a websocket (docs/reference/http-api.md, section 4.2).
 
 use crate::client::Client;
 use crate::error::Error;
@@ -28,7 +28,7 @@ pub struct ExecOptions {
     pub task: String,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Whether the program gets a terminal, which also receives its standard error.
+    /// Whether the program has a terminal, which also receives its standard error.
     pub tty: bool,
 }
 
@@ -37,9 +37,9 @@ pub struct ExecOptions {
 pub enum ExecInput {
     /// Bytes for the program's standard input.
     Data(Vec<u8>),
-    /// Closes the program's standard input.
+    /// The end of the program's standard input.
     Close,
-    /// Sets the size of the program's terminal.
+    /// A new size of the program's terminal.
     Resize {
         /// The number of lines.
         height: u16,
@@ -219,8 +219,8 @@ impl Client {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(broken)?;
         // The task ends with the connection. The users of the connection report its failures.
         let connection = tokio::spawn(async move { drop(connection.with_upgrades().await) });
-        // A request that is queued at the moment when the connection ends may be neither sent nor canceled: its sender keeps
-        // the queue, and would wait for ever.
+        // A request that is queued at the moment when the connection ends may be neither sent nor canceled: its
+        // sender keeps the queue, and would wait forever.
         let answer = match select(pin!(sender.send_request(request)), connection).await {
             Either::Left((answer, _)) => Some(answer),
             Either::Right((_, sent)) => sent.now_or_never(),

@@ -1,5 +1,5 @@
-//! Downloads of files that users name by URL, such as a job file. The request carries none of the agent's settings, in
-//! particular no token.
+//! Downloads of files that users name by URL, such as a job file. The request carries none of the agent's settings,
+//! in particular no token.
 
 use bytes::Bytes;
 use caravan_fetch::{Message, Policy};
@@ -21,7 +21,7 @@ pub enum FetchError {
     Url {
         /// The URL as received.
         url: String,
-        /// What makes the URL invalid.
+        /// The reason why the URL is invalid.
         reason: String,
     },
     /// The URL's scheme is not `http` or `https`.
@@ -64,9 +64,9 @@ pub enum FetchError {
     },
 }
 
-/// Downloads a file of at most `limit` bytes over HTTP, with or without TLS. A server with TLS must have a certificate
-/// of the public authorities that the host trusts (`SSL_CERT_FILE`, `SSL_CERT_DIR`). A redirect from `https` to `http`
-/// is refused.
+/// Downloads a file of at most `limit` bytes over HTTP, with or without TLS. A server with TLS must have a
+/// certificate of the public authorities that the host trusts (`SSL_CERT_FILE`, `SSL_CERT_DIR`). A redirect from
+/// `https` to `http` is refused.
 ///
 /// # Errors
 /// Fails if the URL is invalid, the server cannot be reached or refuses, or the file is too large.

@@ -36,7 +36,7 @@ pub struct AllocFile {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodeMetadata {
-    /// The metadata in force: configuration and changes combined.
+    /// The effective metadata: configuration and changes combined.
     pub meta: BTreeMap<String, String>,
     /// The changes of users. `None` removes a key that the configuration sets.
     pub dynamic: BTreeMap<String, Option<String>>,
@@ -87,7 +87,7 @@ pub struct ExportOptions {
     pub service: String,
     /// Whether to read the agent's own log file instead of a journal.
     pub on_disk: bool,
-    /// How far back in the journal to start, as a Go duration; empty means 72 hours.
+    /// The age of the oldest record of the journal that is read, as a Go duration; empty means 72 hours.
     pub since: String,
     /// Whether the stream continues with new records.
     pub follow: bool,
@@ -286,7 +286,8 @@ impl OnNode<'_> {
         self.0.put(&path("/v1/client/allocation/{}/pause", &[alloc]), query, &body).await
     }
 
-    /// Returns the metadata of a node. With an empty id, the agent that receives the request answers for its own node.
+    /// Returns the metadata of a node. With an empty id, the agent that receives the request answers for its own
+    /// node.
     pub async fn metadata(&self, node: &str, query: &QueryOptions) -> Result<Response<NodeMetadata>, Error> {
         self.0.get("/v1/client/metadata", &named(node, query)).await
     }

@@ -33,7 +33,7 @@ pub struct GroupLogSource {
     pub node_name: String,
     /// `open`, `ended` or `failed`.
     pub state: String,
-    /// Why the output failed.
+    /// The reason of the failure; empty for other states.
     pub reason: String,
 }
 
@@ -55,11 +55,11 @@ pub enum GroupLogMessage {
     Outputs {
         /// The outputs that are followed; at most 16.
         sources: Vec<GroupLogSource>,
-        /// What the stream leaves out.
+        /// The numbers of outputs that the stream leaves out.
         omitted: GroupLogOmitted,
-        /// The most outputs that the stream reads at once.
+        /// The most outputs that the stream reads at the same time.
         most: u64,
-        /// The value of the parameter `since` with which a later stream goes on.
+        /// The value of the parameter `since` with which a later stream continues.
         since: u64,
     },
     /// Lines of one output.
@@ -68,10 +68,10 @@ pub enum GroupLogMessage {
         id: u32,
         /// The lines, without their ends.
         lines: Vec<String>,
-        /// The place after the lines: the end of the parameter `after` with which a later stream goes on.
+        /// The place after the lines: the end of the parameter `after` with which a later stream continues.
         at: String,
     },
-    /// A sign of life.
+    /// A heartbeat.
     Alive,
 }
 
@@ -121,8 +121,8 @@ impl GroupLogStream {
 
 impl Caravan<'_> {
     /// Follows the logs of a job: outputs of tasks join as the tasks start. Parameters: `group`, `task`, `type`
-    /// (`stdout`, `stderr`, `both`), `offset`, and `follow=false` for the logs so far. A stream goes on without gaps and
-    /// repetitions with `since` and, for each output, `after` (`<allocation>/<task>/<type>/<at>`).
+    /// (`stdout`, `stderr`, `both`), `offset`, and `follow=false` for the logs so far. A later stream continues
+    /// without gaps and repetitions with `since` and, for each output, `after` (`<allocation>/<task>/<type>/<at>`).
     ///
     /// # Errors
     /// As [`crate::Client::get`].

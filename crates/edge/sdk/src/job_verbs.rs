@@ -87,7 +87,8 @@ impl Jobs<'_> {
         self.0.put(&path("/v1/job/{}/plan", &[id]), &query, &crate::jobs::plan_body(job, request)).await
     }
 
-    /// Returns the versions of a job. The query parameters `diffs`, `diff_version` and `diff_tag` request differences.
+    /// Returns the versions of a job. The query parameters `diffs`, `diff_version` and `diff_tag` request
+    /// differences.
     pub async fn history(&self, id: &str, query: &QueryOptions) -> Result<Response<VersionsOf>, Error> {
         self.0.get(&path("/v1/job/{}/versions", &[id]), query).await
     }

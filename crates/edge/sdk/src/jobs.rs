@@ -23,7 +23,7 @@ pub struct Submission {
     pub source: String,
     /// The language of the source: `hcl2` or `json`.
     pub format: String,
-    /// The variables that were given one by one, by name.
+    /// The values of single variables, by name.
     #[serde(deserialize_with = "null_default")]
     pub variable_flags: BTreeMap<String, String>,
     /// The text of the variable files.
@@ -33,7 +33,7 @@ pub struct Submission {
 /// The options of a registration.
 #[derive(Clone, Debug, Default)]
 pub struct RegisterOptions {
-    /// Registers only if the job's modify index has this value; 0 requires that the job does not exist.
+    /// The modify index that the job must have; 0 requires that the job does not exist. `None` sets no condition.
     pub check_index: Option<u64>,
     /// The priority of the evaluation; 0 means the job's.
     pub eval_priority: i64,
@@ -67,7 +67,7 @@ pub struct RegisterResponse {
 /// The options of a deregistration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeregisterOptions {
-    /// Whether to delete the job at once instead of keeping it as stopped.
+    /// Whether to delete the job immediately instead of keeping it as stopped.
     pub purge: bool,
     /// Whether to stop the job in all its regions.
     pub global: bool,
@@ -101,7 +101,7 @@ pub struct DispatchOptions {
     pub id_prefix: String,
     /// The priority of the child job; 0 means the parent's.
     pub priority: i64,
-    /// See [`Jobs::dispatch`]; empty for none.
+    /// The idempotency token of [`Jobs::dispatch`]; empty for none.
     pub idempotency_token: String,
 }
 
@@ -168,7 +168,7 @@ pub struct PlanRequest {
 pub struct PlanResponse {
     /// The numbers of changes by kind.
     pub annotations: Option<PlanAnnotations>,
-    /// For each group that would not be placed, the reasons.
+    /// The reasons, by group, for groups that would not be placed.
     #[serde(rename = "FailedTGAllocs", deserialize_with = "null_default")]
     pub failed_tg_allocs: BTreeMap<String, AllocMetric>,
     /// The current modify index of the job; 0 if the job does not exist.
@@ -324,7 +324,7 @@ struct RegisterBody<'a, J: ?Sized> {
     eval_priority: i64,
 }
 
-/// Returns the options of a request whose refusals are asked for as data.
+/// Returns the options of a request that selects refusals as data.
 pub(crate) fn asking(query: &QueryOptions) -> QueryOptions {
     query.clone().param(ASKS_FOR_PROBLEMS.0, ASKS_FOR_PROBLEMS.1)
 }
@@ -537,7 +537,7 @@ impl Jobs<'_> {
     }
 }
 
-/// Passes a borrowed value of any type to `json!`.
+/// A borrowed value of any type, for `json!`.
 struct Raw<'a, T: ?Sized>(&'a T);
 
 impl<T: Serialize + ?Sized> Serialize for Raw<'_, T> {

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct DrainSpec {
-    /// The time limit of the drain; negative means at once, 0 means no limit.
+    /// The time limit of the drain; negative means an immediate drain, 0 means no limit.
     pub deadline: Nanos,
-    /// Whether allocations of system jobs stay.
+    /// Whether allocations of system jobs remain on the node.
     pub ignore_system_jobs: bool,
 }
 

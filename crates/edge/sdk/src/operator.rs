@@ -45,7 +45,7 @@ pub struct SchedulerSettings {
     pub next_token: String,
 }
 
-/// Health of a server.
+/// The health of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -63,7 +63,7 @@ pub struct AutopilotServer {
     pub last_term: u64,
     pub last_index: u64,
     pub stable_since: Time,
-    /// Difference of the server's wall clock to the leader's, as a Go duration; empty from agents of other kinds.
+    /// The difference of the server's wall clock to the leader's, as a Go duration; empty from agents of other kinds.
     #[serde(rename = "CaravanClockSkew", skip_serializing_if = "String::is_empty")]
     pub clock_skew: String,
     /// The feature level that the server supports; absent from agents of other kinds.
@@ -71,7 +71,7 @@ pub struct AutopilotServer {
     pub feature_level: Option<u32>,
 }
 
-/// Health of the servers.
+/// The health of the servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[expect(missing_docs, reason = "fields are those of docs/reference/http-api.md, section 5.7")]
@@ -142,8 +142,8 @@ impl Operator<'_> {
     pub async fn autopilot(&self, query: &QueryOptions) -> Result<AutopilotConfig, Error> {
         Ok(self.0.get("/v1/operator/autopilot/configuration", query).await?.value)
     }
-    /// Sets the autopilot configuration. With `check`, only if the last change has that index. Returns whether it was
-    /// set.
+    /// Sets the autopilot configuration. With `check`, only if the last change has that index. Returns whether the
+    /// configuration was set.
     pub async fn set_autopilot(
         &self,
         config: &AutopilotConfig,
@@ -169,8 +169,8 @@ impl Operator<'_> {
     pub async fn scheduler(&self, query: &QueryOptions) -> Result<SchedulerSettings, Error> {
         Ok(self.0.get("/v1/operator/scheduler/configuration", query).await?.value)
     }
-    /// Sets the scheduler's configuration. With `check`, only if the last change has that index. Returns whether it was
-    /// set.
+    /// Sets the scheduler's configuration. With `check`, only if the last change has that index. Returns whether the
+    /// configuration was set.
     pub async fn set_scheduler(
         &self,
         config: &SchedulerConfig,

@@ -1,5 +1,5 @@
-//! Caravan's own routes below `/v1/caravan/`: the overview, the storage map, the usage of nodes, the facts of the web page
-//! (docs/design/web-page.md).
+//! Caravan's own routes below `/v1/caravan/`: the overview, the storage map, the usage of nodes, the facts of the web
+//! page (docs/design/web-page.md).
 
 use crate::client::Client;
 use crate::cluster::Member;
@@ -21,12 +21,12 @@ pub struct Caravan<'a>(pub(crate) &'a Client);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Overview {
-    /// Jobs that lists show, without children; stopped ones count as `stopped`. Counts are `None` if the caller may not read such
-    /// objects in any namespace of the request.
+    /// Jobs that lists show, without children; stopped ones count as `stopped`. Counts are `None` if the caller may
+    /// not read such objects in any namespace of the request.
     pub jobs: Option<BTreeMap<String, u64>>,
-    /// Allocations.
+    /// Allocations, by client status.
     pub allocations: Option<BTreeMap<String, u64>>,
-    /// Evaluations.
+    /// Evaluations, by status.
     pub evaluations: Option<BTreeMap<String, u64>>,
     /// Nodes, with `draining` and `ineligible` besides their statuses.
     pub nodes: Option<BTreeMap<String, u64>>,
@@ -59,9 +59,9 @@ pub struct AttentionItem {
     pub namespace: String,
     /// `failed`, `waiting` or `notice`.
     pub severity: String,
-    /// One sentence.
+    /// The reason for the attention, in one sentence.
     pub reason: String,
-    /// When the trouble began; 0 if that is not known.
+    /// The time at which the trouble began; 0 if it is unknown.
     pub since: UnixNanos,
     /// The evaluation, deployment or allocation that shows more; empty without one.
     #[serde(rename = "DetailID")]
@@ -76,10 +76,10 @@ pub struct StorageMap {
     pub plugins: Vec<PluginListStub>,
     /// The volumes of this page, with their claims.
     pub volumes: Vec<VolumeExplain>,
-    /// The volumes of all pages with the worst trouble, if the request asks for them with `worst=<number>` and the page does
-    /// not have all volumes.
+    /// The volumes of all pages with the worst trouble, if the request selects them with `worst=<number>` and the
+    /// page does not have all volumes.
     pub worst: Option<Worst>,
-    /// The volumes of each plugin by what they need, and its work.
+    /// The numbers of each plugin's volumes by need, and its calls in progress.
     pub facts: BTreeMap<PluginId, PluginFacts>,
     /// Host volumes that users created.
     pub host_volumes: Vec<HostVolumeStub>,
@@ -121,8 +121,8 @@ pub struct Worst {
     pub blocked: Vec<BlockedJob>,
 }
 
-/// The volumes of a plugin by what they need, and its work. The numbers are those of the volumes that the request selects
-/// without its page; only those of a ranked list obey the filter expression.
+/// The numbers of a plugin's volumes by need, and its calls in progress. The numbers include the volumes that the
+/// request selects without its page; only the numbers of a ranked list obey the filter expression.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct PluginFacts {
@@ -142,13 +142,13 @@ pub struct PluginFacts {
     pub lanes: Vec<Lane>,
     /// The nodes with a part of the plugin that is not healthy.
     pub sick: Vec<NodeId>,
-    /// The volumes below each node by what they need, for a ranked list; an empty id for volumes on no node.
+    /// The numbers of volumes by need below each node, for a ranked list; an empty id for volumes on no node.
     pub homes: BTreeMap<NodeId, Needs>,
     /// The number of nodes that `homes` leaves out.
     pub omitted_homes: u64,
 }
 
-/// The numbers of volumes by what they need.
+/// The numbers of volumes by need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Needs {
@@ -172,9 +172,9 @@ pub struct Lane {
     pub lane: String,
     /// The number of calls in progress.
     pub running: u64,
-    /// The number of calls that wait for one of them to end.
+    /// The number of calls that wait for the end of a running one.
     pub waiting: u64,
-    /// The most calls that run at once.
+    /// The most calls that run at the same time.
     pub limit: u64,
 }
 
@@ -187,18 +187,18 @@ pub struct HostVolumeHolder {
     pub job_id: String,
     /// The name of the group within its job.
     pub task_group: String,
-    /// The allocation; empty while the group keeps its place without one.
+    /// The allocation of the group; empty while the group keeps its place without one.
     #[serde(rename = "AllocID")]
     pub alloc_id: String,
 }
 
-/// A host volume: one that users created, or one of a node's configuration.
+/// A host volume that users created, or a volume of a node's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct HostVolumeRow {
-    /// Empty for a volume of a node's configuration.
+    /// The namespace; empty for a volume of a node's configuration.
     pub namespace: Namespace,
-    /// Empty for a volume of a node's configuration.
+    /// The id; empty for a volume of a node's configuration.
     #[serde(rename = "ID")]
     pub id: HostVolumeId,
     /// The name by which jobs request the volume.
@@ -211,13 +211,13 @@ pub struct HostVolumeRow {
     /// The node that has the volume.
     #[serde(rename = "NodeID")]
     pub node_id: NodeId,
-    /// The name of that node; empty for a caller who may not read nodes.
+    /// The name of the node; empty for a caller who may not read nodes.
     pub node_name: String,
-    /// The capacity in bytes; 0 if it is not known.
+    /// The capacity in bytes; 0 if it is unknown.
     pub capacity_bytes: i64,
-    /// Always `ready` for a volume of a node's configuration.
+    /// The state; always `ready` for a volume of a node's configuration.
     pub state: HostVolumeState,
-    /// Whether the volume is one of its node's configuration.
+    /// Whether the volume comes from its node's configuration.
     pub configured: bool,
     /// Whether groups may only read a volume of a node's configuration.
     pub read_only: bool,
@@ -225,11 +225,11 @@ pub struct HostVolumeRow {
     pub holders: Vec<HostVolumeHolder>,
     /// The index at which the volume was created.
     pub create_index: u64,
-    /// When the volume was created.
+    /// The time at which the volume was created.
     pub create_time: UnixNanos,
     /// The index of the last change.
     pub modify_index: u64,
-    /// When the volume changed last.
+    /// The time of the last change.
     pub modify_time: UnixNanos,
 }
 
@@ -248,7 +248,7 @@ pub struct BlockedJob {
     /// The evaluation that waits.
     #[serde(rename = "EvalID")]
     pub eval_id: String,
-    /// When the evaluation was created.
+    /// The time at which the evaluation was created.
     pub since: UnixNanos,
 }
 
@@ -269,22 +269,22 @@ pub struct StaticVolume {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodeColumns {
-    /// Ids.
+    /// The UUIDs of the nodes.
     #[serde(rename = "ID")]
     pub id: Vec<String>,
-    /// Names.
+    /// The names of the nodes.
     pub name: Vec<String>,
-    /// Datacenters.
+    /// The datacenters of the nodes.
     pub datacenter: Vec<String>,
-    /// Node pools.
+    /// The node pools of the nodes.
     pub node_pool: Vec<String>,
-    /// Classes.
+    /// The classes of the nodes.
     pub node_class: Vec<String>,
-    /// Statuses.
+    /// The statuses of the nodes.
     pub status: Vec<String>,
-    /// Whether the node drains.
+    /// Whether each node drains.
     pub draining: Vec<bool>,
-    /// Whether the scheduler may place on the node.
+    /// Whether the scheduler may place allocations on each node.
     pub eligible: Vec<bool>,
     /// The versions of the agents.
     pub version: Vec<String>,
@@ -318,7 +318,7 @@ pub struct NodeColumns {
     pub total: u64,
 }
 
-/// The servers that a server knows.
+/// The servers in the member table of a server, and the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ServerList {
@@ -335,9 +335,9 @@ pub struct PluginExplain {
     /// The id of the plugin.
     #[serde(rename = "ID")]
     pub id: String,
-    /// One sentence.
+    /// The health of the plugin, in one sentence.
     pub summary: String,
-    /// Why parts of the plugin are not healthy, and what the plugin left on nodes.
+    /// The reasons why parts of the plugin are not healthy, and the mounts that the plugin left on nodes.
     pub reasons: Vec<String>,
     /// Volumes by phase.
     pub volumes: BTreeMap<String, u64>,
@@ -355,7 +355,7 @@ pub struct PluginExplain {
 pub struct PluginCall {
     /// The name of the CSI call.
     pub call: String,
-    /// The node that makes the call; empty while the node is being chosen.
+    /// The node through which the servers call the plugin; empty while the node is being chosen.
     #[serde(rename = "NodeID")]
     pub node_id: String,
     /// The volume; empty for a call about no volume, and for a volume that the caller may not read.
@@ -363,7 +363,7 @@ pub struct PluginCall {
     pub volume_id: String,
     /// The namespace of the volume.
     pub namespace: String,
-    /// When the call began.
+    /// The time at which the call began.
     pub since: UnixNanos,
 }
 
@@ -381,11 +381,11 @@ pub struct HostVolumeExplain {
     /// The node of the volume.
     #[serde(rename = "NodeID")]
     pub node_id: String,
-    /// The name of that node.
+    /// The name of the node.
     pub node_name: String,
     /// `pending`, `ready` or `unavailable`.
     pub state: String,
-    /// One sentence.
+    /// The state of the volume, in one sentence.
     pub summary: String,
     /// The allocations that use the volume; empty for a caller who may not read jobs.
     pub users: Vec<HostVolumeUser>,
@@ -422,15 +422,16 @@ impl Caravan<'_> {
         self.0.get("/v1/caravan/overview", query).await
     }
 
-    /// Returns the storage map, in pages of volumes. The parameter `trouble=true` selects volumes that wait, failed or are
-    /// in transition. The parameter `rank=failed,waiting,fencing,changing` selects volumes by what they need, and
+    /// Returns the storage map, in pages of volumes. The parameter `trouble=true` selects volumes that wait, failed
+    /// or are in transition. The parameter `rank=failed,waiting,fencing,changing` selects volumes by need, and
     /// `worst=<number>` adds the volumes of all pages with the worst trouble.
     pub async fn storage(&self, query: &QueryOptions) -> Result<Response<StorageMap>, Error> {
         self.0.get("/v1/caravan/storage", query).await
     }
 
-    /// Returns the host volumes of users and of the nodes' configurations, in pages. Parameters besides those of lists:
-    /// `node` (the beginning of its id, or a part of its name), `plugin_id`, and `trouble=true` for volumes that are not ready.
+    /// Returns the host volumes of users and of the nodes' configurations, in pages. Parameters besides those of
+    /// lists: `node` (the beginning of an id, or a part of a name), `plugin_id`, and `trouble=true` for volumes that
+    /// are not ready.
     pub async fn host_volumes(&self, query: &QueryOptions) -> Result<Response<Vec<HostVolumeRow>>, Error> {
         self.0.get("/v1/caravan/host-volumes", query).await
     }
@@ -440,12 +441,13 @@ impl Caravan<'_> {
         self.0.get("/v1/caravan/nodes/usage", query).await
     }
 
-    /// Returns the servers that some server knows, and the leader. With `follow=true`, the route streams each change as a line.
+    /// Returns the servers in the member table of a server, and the leader. With `follow=true`, the route streams
+    /// each change as a line.
     pub async fn servers(&self, query: &QueryOptions) -> Result<Response<ServerList>, Error> {
         self.0.get("/v1/caravan/servers", query).await
     }
 
-    /// Returns what would follow if these events happened: `<id, its beginning, or name of a node>:drain`, or `down`,
+    /// Returns the consequences if these events happened: `<id, its beginning, or name of a node>:drain`, or `down`,
     /// `ineligible`, `up`.
     pub async fn what_if(&self, events: &[&str], query: &QueryOptions) -> Result<Response<WhatIf>, Error> {
         let query = events.iter().fold(query.clone(), |query, event| query.param("node", *event));

@@ -4,19 +4,19 @@ use caravan_base::percent;
 use http::HeaderMap;
 use std::time::Duration;
 
-/// The options of a call (docs/reference/http-api.md, section 1.3). Reads use all of them; writes use region, namespace
-/// and parameters.
+/// The options of a call (docs/reference/http-api.md, section 1.3). Reads use all of them; writes use region,
+/// namespace and parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryOptions {
     /// The region; absent means the client's.
     pub region: Option<String>,
     /// The namespace; absent means the client's. `*` lists all namespaces.
     pub namespace: Option<String>,
-    /// Blocks until the state is newer than this index or `wait` is over; 0 answers at once.
+    /// The index of a blocking query, which waits until the state is newer or `wait` has ended; 0 does not block.
     pub index: u64,
     /// The longest time to block; absent means the agent's default of five minutes.
     pub wait: Option<Duration>,
-    /// Lists only ids with this prefix.
+    /// The prefix of the listed ids; empty for all.
     pub prefix: String,
     /// Whether a follower may answer from its own state.
     pub stale: bool,
@@ -28,8 +28,8 @@ pub struct QueryOptions {
     pub next_token: String,
     /// Whether lists begin with the newest element; with `sort`, whether its order is reversed.
     pub reverse: bool,
-    /// The order of a list, such as `name,-modify`; empty for the list's own. docs/http-routes.md has the keys of each list.
-    /// Pages of one list need one order.
+    /// The order of a list, such as `name,-modify`; empty for the list's own order. docs/http-routes.md has the keys
+    /// of each list. All pages of a list need the same order.
     pub sort: String,
     /// Whether the answer has the number of all elements: [`Meta::total`].
     pub count: bool,
@@ -66,7 +66,7 @@ impl QueryOptions {
         self.sort = order.into();
         self
     }
-    /// Asks for the number of all elements.
+    /// Requests the number of all elements.
     #[must_use]
     pub fn count(mut self) -> Self {
         self.count = true;
@@ -157,7 +157,7 @@ pub struct Meta {
     pub last_contact: Duration,
     /// The start of the next page; empty on the last page.
     pub next_token: String,
-    /// The number of elements on all pages, if the query asked for it and the agent counts.
+    /// The number of elements on all pages, if the query requested it and the agent counts.
     pub total: Option<u64>,
 }
 
@@ -192,10 +192,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The longest wait of one query. It bounds how long a lost connection stays unnoticed.
+    /// The longest wait of one query, which bounds the time until a lost connection is noticed.
     pub const WAIT: Duration = Duration::from_secs(60);
 
-    /// Creates a watch whose first query answers at once.
+    /// Creates a watch whose first query does not block.
     pub fn new(query: QueryOptions) -> Self {
         Self {
             query: QueryOptions { index: 0, wait: Some(query.wait.unwrap_or(Self::WAIT)), ..query },
@@ -208,7 +208,7 @@ impl Watch {
         &self.query
     }
 
-    /// Records the index of an answer. Returns whether the answer is new (`false`: only the wait was over).
+    /// Records the index of an answer. Returns whether the answer is new (`false`: the wait ended without a change).
     pub fn saw(&mut self, meta: &Meta) -> bool {
         // A query with index 0 would not block.
         let seen = meta.index.max(1);

@@ -4,8 +4,8 @@ use crate::error::Error;
 use caravan_api::ErrorReason;
 use std::time::Duration;
 
-/// How often and with which pauses a read is retried. Writes are never retried: the first request may have
-/// taken effect although its answer was lost.
+/// The number and the pauses of the retries of a read. Writes are never retried: the first request may have taken
+/// effect although its answer was lost.
 ///
 /// ```
 /// use caravan_sdk::Retry;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ScaleRequest {
-    /// The new count; absent only records the event.
+    /// The new count; absent if the request only records the event.
     pub count: Option<i64>,
     /// The target of the request: the key `Group` and the group's name.
     pub target: BTreeMap<String, String>,

@@ -37,7 +37,7 @@ pub struct JobStatusRow {
     pub priority: i64,
     /// The version of the job.
     pub version: u64,
-    /// When the version was submitted.
+    /// The time at which the version was submitted.
     pub submit_time: UnixNanos,
     /// The index of the last change.
     pub modify_index: u64,
@@ -54,7 +54,7 @@ pub struct JobStatusRow {
     /// The periodic or parameterized job that created the job.
     #[serde(rename = "ParentID")]
     pub parent_id: JobId,
-    /// Absent for a job that never had a deployment.
+    /// The newest deployment; absent for a job that never had a deployment.
     pub latest_deployment: Option<JobStatusDeployment>,
     /// Whether a user stopped the job.
     pub stop: bool,
@@ -133,15 +133,15 @@ pub struct ClaimRow {
     pub mode: ClaimMode,
     /// The phase that the claim has reached.
     pub phase: ClaimPhase,
-    /// When the claim reached the phase.
+    /// The time at which the claim reached the phase.
     pub since: UnixNanos,
-    /// The reason why the next step waits; empty if it does not wait.
+    /// The reason why the next step waits; empty if the step does not wait.
     pub waits_for: String,
     /// The number of failed tries of the current step.
     pub tries: u32,
     /// The plugin's message of the last failure.
     pub last_error: String,
-    /// The time of the next try; 0 means that none is planned.
+    /// The time of the next try; 0 means an immediate try.
     pub next_try: UnixNanos,
     /// The index of the claim's creation.
     pub create_index: u64,
@@ -149,7 +149,7 @@ pub struct ClaimRow {
     pub modify_index: u64,
 }
 
-/// The rights of a caller as they are in effect.
+/// The effective rights of a caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Capabilities {
@@ -157,16 +157,16 @@ pub struct Capabilities {
     pub management: bool,
     /// The capabilities in each namespace.
     pub namespaces: BTreeMap<String, Vec<String>>,
-    /// The rules about the variables of each namespace that has any. The first rule whose path matches decides; without one,
-    /// nothing is allowed.
+    /// The rules about variables, for each namespace with such rules. The first rule whose path matches decides;
+    /// without one, nothing is allowed.
     pub variables: BTreeMap<String, Vec<VariableRule>>,
-    /// `read`, `write`, or empty.
+    /// The right to nodes: `read`, `write`, or empty.
     pub node: String,
-    /// `read`, `write`, or empty.
+    /// The right to agents: `read`, `write`, or empty.
     pub agent: String,
-    /// `read`, `write`, or empty.
+    /// The right to the region's settings: `read`, `write`, or empty.
     pub operator: String,
-    /// `list`, `read`, `write`, or empty.
+    /// The right to plugins: `list`, `read`, `write`, or empty.
     pub plugin: String,
 }
 
@@ -176,7 +176,7 @@ pub struct Capabilities {
 pub struct VariableRule {
     /// A pattern of paths, in which `*` stands for any text.
     pub path: String,
-    /// `list`, `read`, `write`, `destroy`; or only `deny`.
+    /// The capabilities: `list`, `read`, `write`, `destroy`; or only `deny`.
     pub capabilities: Vec<String>,
 }
 
@@ -189,8 +189,8 @@ struct OwnRights {
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`crate::Client::get`].
 #[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Jobs<'_> {
-    /// Lists jobs with the facts of a status page, newest change first. The parameter `allocs=counts` replaces each job's
-    /// list of allocations by their number in each state.
+    /// Lists jobs with the facts of a status page, newest change first. The parameter `allocs=counts` replaces each
+    /// job's list of allocations by their number in each state.
     pub async fn statuses(&self, query: &QueryOptions) -> Result<Response<Vec<JobStatusRow>>, Error> {
         self.0.get("/v1/jobs/statuses", query).await
     }
@@ -199,7 +199,8 @@ impl Jobs<'_> {
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`crate::Client::get`].
 #[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Caravan<'_> {
-    /// Lists the claims that hold CSI volumes. Parameters: `node_id`, `plugin_id`, `volume_id`, `job_id`, `phase`, and
+    /// Lists the claims that hold CSI volumes. Parameters: `node_id`, `plugin_id`, `volume_id`, `job_id`, `phase`,
+    /// and
     /// `ended=true` for ended claims too.
     pub async fn claims(&self, query: &QueryOptions) -> Result<Response<Vec<ClaimRow>>, Error> {
         self.0.get("/v1/caravan/claims", query).await
@@ -209,7 +210,7 @@ impl Caravan<'_> {
 /// Every method fails with [`Error::Status`] when the agent refuses, and otherwise as [`crate::Client::get`].
 #[expect(clippy::missing_errors_doc, reason = "documented once for all methods")]
 impl Acl<'_> {
-    /// Returns the caller's rights as they are in effect.
+    /// Returns the effective rights of the caller.
     pub async fn own_capabilities(&self, query: &QueryOptions) -> Result<Response<Capabilities>, Error> {
         let query = query.clone().param("capabilities", "true");
         let answer: Response<OwnRights> = self.0.get("/v1/acl/token/self", &query).await?;

@@ -91,7 +91,7 @@ pub(crate) fn describe(error: &io::Error) -> String {
     format!("{error}: {advice}")
 }
 
-/// A connector to one agent, whatever the URI of the request names.
+/// A connector to one agent, independent of the URI of the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector(Arc<Target>);
 

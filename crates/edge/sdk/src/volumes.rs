@@ -42,7 +42,7 @@ pub struct ClaimView {
     /// The reason why the next step waits.
     #[serde(deserialize_with = "null_default")]
     pub waits_for: String,
-    /// The time of the next try; 0 means at once.
+    /// The time of the next try; 0 means an immediate try.
     pub next_try: UnixNanos,
     /// The time of the claim's last change.
     pub modify_time: UnixNanos,
