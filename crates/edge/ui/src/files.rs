@@ -14,7 +14,7 @@ static STORED: &[(&str, &[u8])] = include!("../dist/files.rs");
 
 /// The name of the page itself.
 const PAGE: &str = "index.html";
-/// The element of the page after which its base stands.
+/// The element of the page after which the base element is inserted.
 const CHARSET: &str = "<meta charset=\"utf-8\" />";
 
 /// A built file.

@@ -1,8 +1,8 @@
 //! The web page below `/ui/`: its built files, and the answers to requests for them.
 //!
 //! The files are built from the folder `ui` of the repository by `cargo xtask ui` and checked in, so that a build of
-//! the program needs no Node. The page works below any prefix of a proxy: the agent writes a `<base>` element that names
-//! the root of the page relative to the address of the request.
+//! the program needs no Node. The page works below any prefix of a proxy: the agent writes a `<base>` element that
+//! names the root of the page relative to the address of the request.
 
 mod files;
 mod policy;
@@ -28,7 +28,7 @@ const OFF: &str = "<!doctype html>\n<html lang=\"en\"><title>Caravan</title>\
 /// A request for a file of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'r> {
-    /// The path below `/ui/` as it was sent: percent-encoded, without the query.
+    /// The path below `/ui/` as received: percent-encoded, without the query.
     pub path: &'r str,
     /// The header `If-None-Match`; empty if absent.
     pub if_none_match: &'r str,
@@ -56,7 +56,7 @@ impl Answer {
 }
 
 /// Answers a request for the page or one of its files. An unknown path is an address within the page, except below
-/// `assets/`: a page of another version notices there that its files are gone.
+/// `assets/`: there, a page of another version detects that its files no longer exist.
 pub fn answer(settings: &Settings, request: &Request<'_>) -> Answer {
     if !settings.enabled {
         return Answer::new(HTML, OFF);
@@ -78,7 +78,7 @@ pub fn answer(settings: &Settings, request: &Request<'_>) -> Answer {
     answer
 }
 
-/// Answers with a stored file. Names below `assets/` contain a hash, so their content never changes.
+/// Returns the answer with a stored file. Names below `assets/` contain a hash, so their content never changes.
 fn stored(path: &str, file: &'static File, request: &Request<'_>) -> Answer {
     let mut answer = match request.gzip {
         true => {
@@ -93,7 +93,7 @@ fn stored(path: &str, file: &'static File, request: &Request<'_>) -> Answer {
     tagged(answer, &file.tag, request)
 }
 
-/// Answers with the page, whose base depends on the depth of the address.
+/// Returns the answer with the page, whose base depends on the depth of the address.
 fn page(request: &Request<'_>) -> Answer {
     let text = files::page(request.path.matches('/').count());
     let tag = files::tag(text.as_bytes());

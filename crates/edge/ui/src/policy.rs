@@ -19,7 +19,7 @@ pub struct PolicyError {
     source_text: String,
 }
 
-/// The directives in the order of the header. Operators can replace those of [`SETTABLE`].
+/// The directives in the order of the header. Operators can replace the directives of [`SETTABLE`].
 const DIRECTIVES: &[(&str, &[&str])] = &[
     ("default-src", &["'none'"]),
     ("connect-src", &["'self'"]),
