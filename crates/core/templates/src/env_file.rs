@@ -1,4 +1,4 @@
-//! Parses `KEY=value` lines, which a template with `env = true` renders.
+//! The parser of `KEY=value` lines, which a template with `env = true` renders.
 
 use std::collections::BTreeMap;
 use thiserror::Error;

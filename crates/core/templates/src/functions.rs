@@ -45,7 +45,7 @@ const MANY: usize = usize::MAX;
 /// Functions of the engine that are used unchanged.
 const BUILT_IN: [&str; 12] = ["and", "call", "eq", "ge", "gt", "index", "le", "len", "lt", "ne", "not", "or"];
 
-/// Functions that query Consul or Vault, which this crate does not.
+/// Functions that query Consul or Vault, which this crate does not support.
 const CONSUL: [&str; 21] = [
     "byMeta",
     "caLeaf",

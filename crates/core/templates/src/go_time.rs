@@ -1,4 +1,4 @@
-//! Formats times in UTC with Go's layouts, which show how the time `Mon Jan 2 15:04:05 MST 2006` would be written.
+//! Times in UTC in Go's layouts, which show the form of the time `Mon Jan 2 15:04:05 MST 2006`.
 
 use caravan_types::UnixNanos;
 use jiff::Timestamp;

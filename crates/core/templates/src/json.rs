@@ -1,4 +1,4 @@
-//! Converts values from and to JSON.
+//! The conversion of values from and to JSON.
 
 use crate::session::Answer;
 use crate::value::{map, text};

@@ -1,6 +1,7 @@
-//! Renders task templates (docs/reference/jobspec.md, section 4.8), and reports which data is still missing.
+//! The renderer of task templates (docs/reference/jobspec.md, section 4.8), which reports the data that are still
+//! missing.
 //!
-//! Templates are Go templates ([`gotmpl`]) with the functions that users of Nomad's templates know. [`render`] is a
+//! Templates are Go templates ([`gotmpl`]) with the functions that users of Nomad's templates expect. [`render`] is a
 //! pure function. Variables, services and files are [`Need`]s; the caller looks them up and passes them to the next
 //! call. If a need is unknown, [`Rendered::missing`] contains it, and the rendered text must not be used.
 //!
@@ -41,7 +42,7 @@ pub struct Template {
     pub error_on_missing_key: bool,
 }
 
-/// Data from outside the template that it reads.
+/// Data that a template reads from outside.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
     /// Data that the servers look up.
@@ -78,7 +79,7 @@ pub struct Inputs {
     pub now: UnixNanos,
     /// The seed of the template's random values.
     pub seed: u64,
-    /// Set by the caller to stop a render that takes too long.
+    /// The flag by which the caller stops a render that takes too long.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -113,7 +114,7 @@ impl fmt::Debug for Rendered {
     }
 }
 
-/// Why a template cannot be rendered, whatever data becomes available.
+/// The reason why a template cannot be rendered, independent of missing data.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The template's text exceeds its limit.
@@ -133,7 +134,7 @@ pub enum Fault {
 /// Checks that a template parses and that its functions exist.
 ///
 /// # Errors
-/// The template can never be rendered.
+/// Fails if the template can never be rendered.
 pub fn check(template: &Template) -> Result<(), Fault> {
     if template.text.len() > limits::TEMPLATE {
         return Err(Fault::TooLong);
@@ -145,7 +146,7 @@ pub fn check(template: &Template) -> Result<(), Fault> {
 /// Renders a template.
 ///
 /// # Errors
-/// The template is invalid, calls a function that fails, or exceeds [`limits`].
+/// Fails if the template is invalid, calls a function that fails, or exceeds [`limits`].
 pub fn render(template: &Template, inputs: &Inputs) -> Result<Rendered, Fault> {
     if template.text.len() > limits::TEMPLATE {
         return Err(Fault::TooLong);

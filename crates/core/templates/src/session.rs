@@ -72,7 +72,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the whole render fail, even if needs are missing.
+    /// Records a fault of the whole render, even if needs are missing. Returns the reason.
     pub(crate) fn fail(&self, why: &str) -> String {
         let fault = Fault::Failed(why.to_owned());
         self.lock().fault.get_or_insert(fault);
@@ -88,7 +88,8 @@ impl Session {
         self.charge(16 + limits::VALUE - left)
     }
 
-    /// Returns the result of a lookup. `None` if it is unknown or not permitted; the render then waits for it.
+    /// Returns the result of a lookup; `None` if the result is unknown or not permitted. The render then waits for
+    /// the result.
     pub(crate) fn look_up(&self, lookup: Lookup) -> Option<Found> {
         let found =
             self.inputs.found.get(&lookup).filter(|found| !matches!(found, Found::Denied(_))).cloned();
@@ -96,7 +97,7 @@ impl Session {
         found
     }
 
-    /// Returns the content of a file. `None` if it does not exist; the render then waits for it.
+    /// Returns the content of a file; `None` if the file does not exist. The render then waits for the file.
     pub(crate) fn file(&self, path: &str) -> Option<String> {
         let found = self.inputs.files.get(path).cloned();
         self.need(Need::File(path.to_owned()), found.is_none());
@@ -112,7 +113,7 @@ impl Session {
         state.needs.insert(need);
     }
 
-    /// Returns a variable as a value, and remembers its metadata.
+    /// Returns a variable as a value, and records its metadata.
     pub(crate) fn remember(&self, items: Map, stub: VariableStub) -> Value {
         self.lock().variables.push((Arc::clone(&items), stub));
         Value::Map(items)

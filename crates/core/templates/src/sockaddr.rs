@@ -1,5 +1,5 @@
-//! Templates of addresses and interfaces in the agent's configuration, such as `{{ GetInterfaceIP "eth0" }}`, with the
-//! functions of go-sockaddr that configurations use. Pure: the caller lists the interfaces.
+//! Templates of addresses and interfaces in the agent's configuration, such as `{{ GetInterfaceIP "eth0" }}`, with
+//! the functions of go-sockaddr that configurations use. Pure: the caller lists the interfaces.
 
 mod math;
 
@@ -22,7 +22,7 @@ pub struct Address {
     pub prefix: u8,
     /// The flags of the interface, in lower case: `up`, `loopback`, `broadcast`, `multicast`, `point-to-point`.
     pub flags: Vec<String>,
-    /// Whether the interface is that of the default route.
+    /// Whether the default route leads through the interface.
     pub is_default: bool,
 }
 
@@ -153,7 +153,7 @@ fn functions(all: &Arc<[Address]>) -> FuncMap {
     known
 }
 
-/// Returns a list as templates pass it on: the position and the parts of each address.
+/// Returns a list as a value of templates: the position and the parts of each address.
 fn values(list: Vec<Address>) -> Value {
     let one = |own: Address| {
         map([
@@ -304,7 +304,7 @@ fn selected(arguments: &[Value], includes: bool) -> Answer {
     Ok(values(kept))
 }
 
-/// Sorts a list by keys that are separated by commas; one with a minus sign sorts in reverse.
+/// Sorts a list by keys that are separated by commas. A key with a minus sign sorts in reverse.
 fn sort(list: &mut [Address], keys: &str) -> Result<(), String> {
     let keys: Vec<(bool, &str)> = keys
         .split(',')

@@ -1,5 +1,6 @@
-//! Prepares a template's syntax tree. Checks function names before execution, replaces field access by a function of
-//! this crate (variables have metadata beside their items), and makes each body count its steps.
+//! The preparation of a template's syntax tree. It checks function names before execution, and lets each body count
+//! its steps. It replaces field access by a function of this crate, because variables have metadata next to their
+//! items.
 
 use crate::functions::{self, COUNT, GET};
 use crate::session::Session;
@@ -139,7 +140,7 @@ fn is_scratch(expr: &Expr) -> bool {
     matches!(expr, Expr::Identifier(_, name) if name == "scratch")
 }
 
-/// Returns the expression before the last field, if that field has the wanted name.
+/// Returns the expression before the last field, if that field has the desired name.
 fn without_last(expr: &Expr, desired: &str) -> Option<Expr> {
     let shorter = |fields: &[SmolStr]| match fields.split_last() {
         Some((last, rest)) if last == desired => Some(rest.to_vec()),

@@ -1,4 +1,4 @@
-//! Creates, unpacks and measures the values of templates.
+//! The creation, the unpacking and the measurement of the values of templates.
 
 use crate::limits;
 use caravan_types::lookup::VariableStub;
@@ -38,8 +38,8 @@ pub(crate) fn of_stub(stub: &VariableStub) -> Value {
     ])
 }
 
-/// Subtracts the size of a value from `left`. The depth and `left` bound the work, even for a value that contains
-/// itself many times.
+/// Subtracts the size of a value from `left`. The depth and `left` bound the work, even for a value that contains the
+/// same part many times.
 pub(crate) fn weigh(value: &Value, depth: usize, left: &mut u64) -> Result<(), &'static str> {
     let mut take = |bytes: usize| {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(16);

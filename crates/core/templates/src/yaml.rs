@@ -1,5 +1,5 @@
-//! Converts values from and to YAML: block style, sorted keys, and quotes only where a plain text would be read
-//! differently.
+//! The conversion of values from and to YAML: block style, sorted keys, and quotes only where a plain text would be
+//! read differently.
 
 use crate::json;
 use crate::session::Answer;

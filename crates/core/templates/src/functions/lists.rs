@@ -73,7 +73,7 @@ pub(super) fn contains(element: &Value, of: &Value) -> Answer {
     }))
 }
 
-/// Returns the length of the first list, and how many of its elements the second list contains.
+/// Returns the length of the first list, and the number of its elements that the second list contains.
 fn count(desired: &Value, of: &Value) -> Result<(usize, usize), String> {
     let desired = as_list(desired)?;
     let mut found = 0;

@@ -31,7 +31,7 @@ pub(super) const TABLE: &[Function] = &[
     }),
     v("nomadVarList", 0, 1, |s, a| Ok(list(s, a)?.1)),
     v("nomadVarListSafe", 0, 1, |s, a| {
-        // Unlike `nomadVarList`, wait until the list is not empty.
+        // Unlike `nomadVarList`, this function waits until the list is not empty.
         let (lookup, found) = list(s, a)?;
         if matches!(&found, Value::List(items) if items.is_empty()) {
             s.need(Need::Lookup(lookup), true);
@@ -134,7 +134,7 @@ fn variable(session: &Session, supplied: &str) -> Answer {
     let VariableFound { stub, items } = match session.look_up(lookup.clone()) {
         Some(Found::Variable(Some(found))) => *found,
         Some(_) => {
-            // The variable is known to be absent. Wait for it all the same.
+            // The variable does not exist. The render waits until it exists.
             session.need(Need::Lookup(lookup), true);
             VariableFound::default()
         }
@@ -196,7 +196,8 @@ fn of_registration(row: &ServiceRegistration) -> Value {
     ])
 }
 
-/// Selects instances by rendezvous hashing, like the HTTP API: a key gets the same instances as long as they exist.
+/// Selects instances by rendezvous hashing, like the HTTP API: a key receives the same instances as long as they
+/// exist.
 fn chosen(rows: Vec<ServiceRegistration>, count: usize, key: &str) -> Vec<ServiceRegistration> {
     let weight = |row: &ServiceRegistration| {
         let mut hash = Sha256::new();

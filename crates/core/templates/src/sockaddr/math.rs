@@ -36,7 +36,7 @@ fn moved(ip: IpAddr, by: i64) -> IpAddr {
     }
 }
 
-/// A negative value counts from the end of the network: -1 is its last address.
+/// Returns the address at a position of the network. A negative value counts from the end: -1 is the last address.
 fn in_network(own: &Address, by: i64) -> Result<IpAddr, String> {
     let network = IpNet::new(own.ip, own.prefix).map_err(|error| error.to_string())?;
     let host_bits = u32::from(network.max_prefix_len() - network.prefix_len());
@@ -53,7 +53,7 @@ fn in_network(own: &Address, by: i64) -> Result<IpAddr, String> {
     })
 }
 
-/// The result has the larger one of both networks.
+/// Applies a network mask to an address. The result has the larger one of both networks.
 fn masked(own: &Address, value: &str) -> Result<Address, String> {
     let most = if own.ip.is_ipv4() { 32 } else { 128 };
     let bits: u8 = value.parse().ok().filter(|bits| *bits <= most).ok_or_else(|| {
