@@ -104,6 +104,7 @@ impl Drainer {
                 drain: None,
                 mark_eligible: false,
                 meta: BTreeMap::new(),
+                accessor: String::new(),
                 end: Some(end),
                 evals: Vec::new(),
             };

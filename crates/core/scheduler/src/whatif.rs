@@ -171,6 +171,7 @@ impl Imagination {
                     drain: Some(DrainStrategy::default()),
                     mark_eligible: false,
                     meta: BTreeMap::new(),
+                    accessor: String::new(),
                     end: None,
                     evals: Vec::new(),
                 });

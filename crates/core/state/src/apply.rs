@@ -92,8 +92,8 @@ impl Tx {
                 self.node_eligibility(node, *eligibility)?;
                 self.node_evals(node, evals);
             }
-            NodeChange::NodeDrain { node, drain, mark_eligible, meta, end, evals } => {
-                self.node_drain(node, drain.as_ref(), *mark_eligible, meta, *end)?;
+            NodeChange::NodeDrain { node, drain, mark_eligible, meta, accessor, end, evals } => {
+                self.node_drain(node, drain.as_ref(), *mark_eligible, (meta, accessor), *end)?;
                 self.node_evals(node, evals);
             }
             NodeChange::NodeDelete { node, evals } => {
@@ -124,8 +124,8 @@ impl Tx {
                 self.node_eligibility(node, *eligibility)?;
                 self.node_evals(node, evals);
             }
-            Change::NodeDrain { node, drain, mark_eligible, meta, end, evals } => {
-                self.node_drain(node, drain.as_ref(), *mark_eligible, meta, *end)?;
+            Change::NodeDrain { node, drain, mark_eligible, meta, accessor, end, evals } => {
+                self.node_drain(node, drain.as_ref(), *mark_eligible, (meta, accessor), *end)?;
                 self.node_evals(node, evals);
             }
             Change::NodeFence { node, off } => self.node_fence(node, off)?,

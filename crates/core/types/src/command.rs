@@ -84,6 +84,9 @@ pub enum Change {
         /// Metadata that is stored with the drain.
         #[serde(default)]
         meta: BTreeMap<String, String>,
+        /// The identity of the caller, or empty for the end of a drain by itself and in logs of earlier versions.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        accessor: String,
         /// How the drain ended by itself; `None` when a user sets or ends it.
         #[serde(default)]
         end: Option<DrainEnd>,

@@ -209,7 +209,7 @@ pub struct LastDrain {
     pub updated_at: Time,
     /// `draining`, `complete` or `canceled`.
     pub status: String,
-    /// The accessor of the user's token; always empty, because the command of a drain does not contain one.
+    /// The identity of the caller who last changed the drain, such as `token:` with the accessor.
     #[serde(rename = "AccessorID")]
     pub accessor_id: String,
     /// Metadata that the user set with the drain.

@@ -40,6 +40,7 @@ fn a_drain_ends_the_consumer_first_and_the_plugin_after_its_last_mount() -> Resu
     ensure!(ended(&agent, "w")? <= ended(&agent, "hostpath")?, "the plugin ended before its consumer");
     let row = agent.get(&format!("/v1/node/{node}"))?;
     ensure!(row["LastDrain"]["Status"] == "complete", "{}", row["LastDrain"]);
+    ensure!(row["LastDrain"]["AccessorID"] == "token:acls-disabled", "{}", row["LastDrain"]);
     ensure!(row["LastDrain"]["Meta"]["message"] == "repairs", "{}", row["LastDrain"]);
     ensure!(row["SchedulingEligibility"] == "ineligible", "{}", row["SchedulingEligibility"]);
     // The waiting allocation is placed when the node is back.

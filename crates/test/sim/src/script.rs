@@ -189,6 +189,7 @@ impl Runner {
                     drain: None,
                     mark_eligible: true,
                     meta: BTreeMap::new(),
+                    accessor: String::new(),
                     end: None,
                     evals: Vec::new(),
                 })?;
@@ -208,6 +209,7 @@ impl Runner {
                     drain: Some(DrainStrategy::default()),
                     mark_eligible: false,
                     meta: BTreeMap::new(),
+                    accessor: String::new(),
                     end: None,
                     evals: Vec::new(),
                 })?;

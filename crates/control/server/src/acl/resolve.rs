@@ -58,6 +58,16 @@ impl Caller {
         Self { acl: Arc::default(), token: None, claims: None }
     }
 
+    /// Returns the caller as clients see it in a node's last drain: `token:` with an accessor, or `alloc:` with an id. The
+    /// token of all callers without access control has the accessor `acls-disabled`.
+    pub fn identity(&self) -> String {
+        match (&self.token, &self.claims) {
+            (Some(token), _) => format!("token:{}", token.accessor_id),
+            (None, Some(workload)) => format!("alloc:{}", workload.claims.allocation_id),
+            (None, None) => "token:acls-disabled".to_owned(),
+        }
+    }
+
     /// Returns whether the caller has a capability in a namespace.
     pub fn may(&self, namespace: &str, cap: NsCap) -> bool {
         self.acl.namespace(namespace, cap)
@@ -328,6 +338,7 @@ mod tests {
         assert_eq!(resolver.resolve(&root, "s1", UnixNanos(100)).unwrap_err(), Denied::Expired);
         assert_eq!(resolver.resolve(&root, "s2", UnixNanos(1)).unwrap_err(), Denied::Permission);
         assert_eq!(resolver.resolve(&root, "a.b.c", UnixNanos(1)).unwrap_err(), Denied::Permission);
+        assert_eq!(resolver.resolve(&root, "s1", UnixNanos(99)).unwrap().identity(), "token:of-s1");
         let nobody = resolver.resolve(&root, "", UnixNanos(1)).unwrap();
         assert!(!nobody.may("default", NsCap::ListJobs));
         let root = with(root, policy(ANONYMOUS, "namespace \"default\" { capabilities = [\"list-jobs\"] }"));

@@ -151,8 +151,15 @@ impl World {
     }
 
     fn end_drain(&mut self, node: NodeId, drain: Option<DrainStrategy>, end: Option<DrainEnd>) {
-        let meta = BTreeMap::new();
-        self.apply(Change::NodeDrain { node, drain, mark_eligible: false, meta, end, evals: Vec::new() });
+        self.apply(Change::NodeDrain {
+            node,
+            drain,
+            mark_eligible: false,
+            meta: BTreeMap::new(),
+            accessor: String::new(),
+            end,
+            evals: Vec::new(),
+        });
     }
 
     fn says(&mut self, alloc: &Allocation, client_status: ClientStatus) {

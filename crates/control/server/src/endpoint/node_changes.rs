@@ -24,6 +24,8 @@ pub struct DrainRequest {
     pub mark_eligible: bool,
     /// Metadata, stored with the drain.
     pub meta: BTreeMap<String, String>,
+    /// The identity of the caller, stored with the drain.
+    pub accessor: String,
 }
 
 impl Nodes {
@@ -65,6 +67,7 @@ impl Nodes {
             drain: drain.clone(),
             mark_eligible: eligible,
             meta: request.meta.clone(),
+            accessor: request.accessor.clone(),
             end: None,
             evals,
         };

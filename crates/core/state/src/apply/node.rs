@@ -10,6 +10,16 @@ use caravan_types::{JobKey, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Stores the metadata and the caller of a change of a drain, if the change has them.
+fn sign(last: &mut LastDrain, meta: &BTreeMap<String, String>, accessor: &str) {
+    if !meta.is_empty() {
+        last.meta.clone_from(meta);
+    }
+    if !accessor.is_empty() {
+        accessor.clone_into(&mut last.accessor_id);
+    }
+}
+
 impl Tx {
     fn node(&self, id: &NodeId) -> Result<Node, Refusal> {
         let found = self.root.node(id).map(|node| Node::clone(node));
@@ -173,7 +183,7 @@ impl Tx {
         id: &NodeId,
         drain: Option<&DrainStrategy>,
         eligible: bool,
-        meta: &BTreeMap<String, String>,
+        (meta, accessor): (&BTreeMap<String, String>, &str),
         end: Option<DrainEnd>,
     ) -> Done {
         let mut node = self.node(id)?;
@@ -189,9 +199,7 @@ impl Tx {
                     status: "draining".to_owned(),
                     ..since.unwrap_or_default()
                 };
-                if !meta.is_empty() {
-                    last.meta.clone_from(meta);
-                }
+                sign(&mut last, meta, accessor);
                 node.last_drain = Some(last);
                 node.drain_strategy = Some(drain.clone());
                 if was_draining { "Node drain strategy updated" } else { "Node drain strategy set" }
@@ -205,9 +213,7 @@ impl Tx {
                 if let Some(last) = &mut node.last_drain {
                     last.updated_at = now;
                     last.status = status.to_owned();
-                    if !meta.is_empty() {
-                        last.meta.clone_from(meta);
-                    }
+                    sign(last, meta, accessor);
                 }
                 message
             }

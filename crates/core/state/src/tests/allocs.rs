@@ -118,6 +118,7 @@ fn a_node_keeps_operator_settings_when_it_reregisters() {
         drain,
         mark_eligible,
         meta: BTreeMap::new(),
+        accessor: "token:a".to_owned(),
         end: None,
         evals: vec![],
     };
@@ -137,12 +138,14 @@ fn a_node_keeps_operator_settings_when_it_reregisters() {
     assert_eq!(row.scheduling_eligibility, Eligibility::Ineligible);
     world.apply(set(drain, false));
     let mut end = set(None, false);
-    if let Change::NodeDrain { end, .. } = &mut end {
+    if let Change::NodeDrain { end, accessor, .. } = &mut end {
         *end = Some(DrainEnd { deadline_reached: true });
+        accessor.clear();
     }
     world.apply(end);
     let row = shared(world.root.node(&"n1".into()));
-    assert_eq!(row.last_drain.as_ref().unwrap().status, "complete");
+    let last = row.last_drain.as_ref().unwrap();
+    assert_eq!((last.status.as_str(), last.accessor_id.as_str()), ("complete", "token:a"));
     let last = row.events.last().unwrap();
     assert_eq!(
         (last.message.as_str(), last.details["deadline_reached"].as_str()),

@@ -29,6 +29,7 @@ fn nothing_new_is_placed_on_a_node_that_takes_nothing() {
         drain: Some(DrainStrategy::default()),
         mark_eligible: false,
         meta: BTreeMap::new(),
+        accessor: String::new(),
         end: None,
         evals: vec![],
     };

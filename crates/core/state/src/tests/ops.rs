@@ -281,6 +281,7 @@ pub(super) fn change(root: &Root, op: Op) -> Change {
                 drain,
                 mark_eligible: op.c.is_multiple_of(2),
                 meta: BTreeMap::new(),
+                accessor: String::new(),
                 end: None,
                 evals,
             }

@@ -49,6 +49,9 @@ pub enum NodeChange {
         /// Metadata that is stored with the drain.
         #[serde(default)]
         meta: BTreeMap<String, String>,
+        /// The identity of the caller, or empty for the end of a drain by itself and in logs of earlier versions.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        accessor: String,
         /// How the drain ended by itself; `None` when a user sets or ends it.
         #[serde(default)]
         end: Option<DrainEnd>,
@@ -75,8 +78,8 @@ impl From<NodeChange> for Change {
             NodeChange::NodeEligibility { node, eligibility, evals } => {
                 Self::NodeEligibility { node, eligibility, evals }
             }
-            NodeChange::NodeDrain { node, drain, mark_eligible, meta, end, evals } => {
-                Self::NodeDrain { node, drain, mark_eligible, meta, end, evals }
+            NodeChange::NodeDrain { node, drain, mark_eligible, meta, accessor, end, evals } => {
+                Self::NodeDrain { node, drain, mark_eligible, meta, accessor, end, evals }
             }
             NodeChange::NodeDelete { node, evals } => Self::NodeDelete { node, evals },
         }

@@ -61,6 +61,7 @@ pub(crate) async fn drain(call: &Call) -> Result<Reply, ApiError> {
         ignore_system_jobs: spec.is_some_and(|spec| spec.ignore_system_jobs),
         mark_eligible: body.mark_eligible,
         meta: body.meta,
+        accessor: call.caller().identity(),
     };
     let done =
         call.server()?.nodes().drain(&named(call)?, request).await.map_err(|e| ApiError::of_change(&e))?;

@@ -104,6 +104,7 @@ impl World {
             drain: Some(drain),
             mark_eligible: false,
             meta: BTreeMap::new(),
+            accessor: String::new(),
             end: None,
             evals: Vec::new(),
         });

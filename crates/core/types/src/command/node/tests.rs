@@ -30,6 +30,7 @@ fn changes() -> Vec<NodeChange> {
             drain: Some(drain),
             mark_eligible: true,
             meta: BTreeMap::from([("why".to_owned(), "update".to_owned())]),
+            accessor: "token:a".to_owned(),
             end: None,
             evals: evals.clone(),
         },
