@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Runs `work` where it may block, and returns its result.
+/// Runs `work` on a thread that may block, and returns its result.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     #[cfg(feature = "simulation")]
     if crate::sim::is_simulated() {

@@ -1,11 +1,11 @@
-//! Commits that no entry carries to a follower yet.
+//! Delays of messages that carry only a commit.
 //!
-//! A leader that has committed an entry sends the commit to each follower. A client that writes one value after the other sends
-//! the next write within a fraction of a millisecond, and its entry carries the commit as well. So a message that carries only a
-//! commit is delayed for a moment, unless a follower reads above the commit that was sent last.
+//! A leader that has committed an entry sends the commit to each follower. A client that writes values in sequence
+//! sends the next write within a fraction of a millisecond, and its entry carries the commit as well. So a message
+//! that carries only a commit is delayed for a moment, unless a follower reads above the commit that was sent last.
 //!
-//! Example: commit 4 was sent, and the message with commit 5 is delayed. A follower asks for the index to read at, and receives
-//! 5. The delay ends, also if commit 6 has replaced commit 5 in the message.
+//! Example: commit 4 was sent, and the message with commit 5 is delayed. A follower requests an index to
+//! read at, and receives index 5. The delay ends, also if commit 6 has replaced commit 5 in the message.
 
 use crate::raft::TypeConfig;
 use crate::runtime::{now, sleep_until};
@@ -22,7 +22,7 @@ pub(crate) const COMMIT_DELAY: Duration = Duration::from_millis(1);
 
 type Append = AppendEntriesRequest<TypeConfig>;
 
-/// The commits that followers need at once.
+/// The commits that followers need without delay.
 #[derive(Debug, Default)]
 pub(crate) struct Commits {
     /// The highest index that this server returned to a follower that reads.
@@ -31,7 +31,8 @@ pub(crate) struct Commits {
 }
 
 impl Commits {
-    /// Sends commits up to this index to followers without delay: one of them reads there.
+    /// Lets commits up to this index reach followers without delay, because one of the followers reads
+    /// there.
     pub(crate) fn expedite(&self, index: u64) {
         if self.read.fetch_max(index, Ordering::SeqCst) < index {
             self.changed.notify_waiters();
@@ -42,7 +43,7 @@ impl Commits {
     async fn until_read_above(&self, sent: u64) {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Registered before the look, so that no notification is missed.
+            // Registered before the check, so that no notification is missed.
             changed.as_mut().enable();
             if self.read.load(Ordering::SeqCst) > sent {
                 return;
@@ -54,8 +55,9 @@ impl Commits {
 
 /// Delays requests that carry only a commit, and replaces each of them by a request that follows within the delay.
 ///
-/// The first request of a stream is a probe of the follower's log and has no delay. A later request begins where the replaced
-/// one does and has a commit at least as high, so its response acknowledges both.
+/// The first request of a stream is a probe of the follower's log and has no delay. A later request begins
+/// at the same entry as the replaced request and has a commit at least as high, so its response
+/// acknowledges both.
 pub(crate) fn delay_commits<S>(input: S, commits: Arc<Commits>, delay: Duration) -> BoxStream<'static, Append>
 where
     S: Stream<Item = Append> + Send + Unpin + 'static,
@@ -93,14 +95,14 @@ mod tests {
     use openraft::entry::RaftEntry as _;
     use openraft::testing::log_id;
 
-    /// A delay that no test waits for.
+    /// A delay that is longer than any test.
     const LONG: Duration = Duration::from_secs(3600);
 
     fn id(index: u64) -> LogId {
         log_id::<TypeConfig>(1, 1, index)
     }
 
-    /// Returns a request after the entry `prev`, with so many entries and the commit of another one.
+    /// Returns a request after the entry `prev`, with a number of entries and the index of a commit.
     fn request(prev: u64, entries: u64, committed: u64) -> Append {
         let entry = |index| Entry::new(id(index), EntryPayload::Normal(Command::new(Bytes::new(), None)));
         Append {
@@ -111,7 +113,7 @@ mod tests {
         }
     }
 
-    /// Returns the numbers of entries and the commits of requests.
+    /// Returns the number of entries in a request and its commit.
     fn shape(request: &Append) -> (usize, u64) {
         (request.entries.len(), request.leader_commit.map_or(0, |id| id.index))
     }
@@ -162,7 +164,7 @@ mod tests {
         assert!((&mut next).now_or_never().is_none(), "the commit that was sent is enough for the read");
         commits.expedite(5);
         assert_eq!(next.now_or_never().flatten().as_ref().map(shape), Some((0, 5)));
-        // The read came before the commit.
+        // A follower reads at an index above the last commit.
         commits.expedite(6);
         sender.unbounded_send(request(1, 0, 6)).unwrap();
         assert_eq!(output.next().now_or_never().flatten().as_ref().map(shape), Some((0, 6)));

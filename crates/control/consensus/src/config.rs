@@ -68,21 +68,22 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// The server's place in the log: both are unknown until the server founds a cluster or is admitted to one.
+/// The identity of a server in the log: both fields are unknown until the server founds a cluster or is
+/// admitted to one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster. A server that ran alone before clusters had ids has a number without a cluster.
+    /// The cluster. A server that ran alone before clusters had ids has a number, but no cluster.
     pub cluster: Option<ClusterId>,
     /// The server's number.
     pub number: Option<ServerId>,
 }
 
-/// Where log, votes and snapshots are stored.
+/// The place of the log, the vote and the snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// In the memory of this process; lost when it ends.
     Memory,
-    /// In this directory, created with mode 0700 if absent, and locked while in use.
+    /// In this directory, which is created with mode 0700 if absent, and locked while in use.
     Dir(PathBuf),
     /// On a disk of a simulation.
     #[cfg(feature = "simulation")]
@@ -116,14 +117,15 @@ impl Timing {
         millis * u64::from(self.multiplier)
     }
 
-    /// Returns the interval of heartbeats. Three of them may be lost before the earliest election. openraft sends them at
-    /// ticks of a fifth of the interval, so up to a fifth later; the last acknowledgement is then still younger than
-    /// [`Self::read_lease`]. A longer interval would make reads wait, a shorter one costs idle followers more wakeups.
+    /// Returns the interval of heartbeats. Three heartbeats may be lost before the earliest election.
+    /// openraft sends heartbeats at ticks of a fifth of the interval, so up to a fifth later; the last
+    /// acknowledgement is then still younger than [`Self::read_lease`]. A longer interval would let reads
+    /// wait, a shorter interval would wake idle followers more often.
     pub(crate) fn heartbeat_millis(self) -> u64 {
         self.times(180)
     }
 
-    /// Returns the longest time between two messages of a leader at rest.
+    /// Returns the longest time between two messages of an idle leader.
     pub(crate) fn longest_silence(self) -> Duration {
         Duration::from_millis(self.heartbeat_millis() * 6 / 5)
     }
@@ -132,8 +134,9 @@ impl Timing {
         (self.times(250), self.times(500))
     }
 
-    /// Returns for how long after a message of its leader a follower cannot have a reason for an election. openraft waits
-    /// for the end of the lease, and then for an election timeout; this is three fifths of the shortest such wait.
+    /// Returns the time after a leader's message in which a follower cannot have a reason for an election.
+    /// openraft waits for the end of the lease, and then for an election timeout; the result is three
+    /// fifths of the shortest such wait.
     ///
     /// Example: the leader's last message arrives at 0 ms. The lease ends at 500 ms, so the earliest election is at
     /// 750 ms. Without ticks until 450 ms, no election is late.
@@ -142,14 +145,14 @@ impl Timing {
         shortest * 3 / 5
     }
 
-    /// Returns for how long a follower that received a message of its leader votes for no other server. openraft
+    /// Returns the time after a leader's message in which a follower votes for no other server. openraft
     /// equates it with the longest election timeout.
     pub fn lease(self) -> Duration {
         Duration::from_millis(self.election_millis().1)
     }
 
-    /// Returns the age up to which a sign of a leader is evidence that the leader exists. A follower without a sign has
-    /// started an election by then.
+    /// Returns the age up to which a message of a leader is evidence that the leader exists. A follower
+    /// without such a message has started an election by then.
     pub(crate) fn evidence(self) -> Duration {
         self.lease() * 3
     }
@@ -164,9 +167,10 @@ impl Timing {
         self.lease() / 2
     }
 
-    /// Returns for how long a restarted server grants no vote and starts no election. The server does not know whether
-    /// it acknowledged a message of its leader just before the restart, so leases that rest on its acknowledgement
-    /// must run out first. The excess over half a lease allows for clocks of different rates.
+    /// Returns the time after a restart in which a server grants no vote and starts no election. The server
+    /// has no record of messages that it acknowledged just before the restart, so leases that depend on
+    /// such an acknowledgement must run out first. The excess over half a lease allows for clocks of
+    /// different rates.
     pub(crate) fn hold_after_start(self) -> Duration {
         self.half_lease() + self.lease() / 10
     }
@@ -175,27 +179,29 @@ impl Timing {
 /// The default of [`Config::snapshot_after_bytes`]: 16,000 usual commands, or 16 of the largest.
 const SNAPSHOT_BYTES: u64 = 128 * 1024 * 1024;
 
-/// Settings of one server's part in consensus.
+/// The settings of one server in consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Behaviour while the log is empty.
+    /// The behaviour while the log is empty.
     pub start: Start,
-    /// This server, as it records itself if it forms a cluster alone.
+    /// The record of this server in the membership if the server forms a cluster alone.
     pub peer: Peer,
-    /// Where the log is stored.
+    /// The place of the log.
     pub storage: Storage,
-    /// Times of heartbeats and elections.
+    /// The times of heartbeats and elections.
     pub timing: Timing,
-    /// Number of entries after the last snapshot that triggers the next one. It is deferred, for up to seven times as many, while
-    /// the commands are smaller than the last one: a large state is not written for little.
+    /// The number of entries after the last snapshot that triggers the next snapshot. While the commands are smaller
+    /// than the last snapshot, the next one is deferred, for up to seven times as many entries. So a large state is
+    /// not written for few commands.
     pub snapshot_after_entries: u64,
-    /// Number of bytes of commands after the last snapshot that triggers the next one, even if these are few entries. A
-    /// snapshot that is larger counts instead, so that a large state is not written for little. Entries before the snapshot
-    /// that precedes it are removed from the log.
+    /// The number of bytes of commands after the last snapshot that triggers the next snapshot, even if
+    /// these are few entries. If the last snapshot is larger, its size counts instead, so that a large
+    /// state is not written for few commands. Entries before the previous snapshot are removed from the
+    /// log.
     pub snapshot_after_bytes: u64,
-    /// Number of entries to keep in the log although a snapshot covers them. With at least `snapshot_after_entries`,
-    /// the previous snapshot can still be used if the newest is damaged: the log then also has the entries for which the newest
-    /// may have been deferred.
+    /// The number of entries to keep in the log although a snapshot covers them. With at least
+    /// `snapshot_after_entries`, the previous snapshot can still be used if the newest is damaged. The log
+    /// then also has the entries for which the newest snapshot may have been deferred.
     pub keep_entries: u64,
 }
 
@@ -250,11 +256,11 @@ mod tests {
             let timing = Timing { multiplier };
             let (heartbeat, election) = (timing.heartbeat_millis(), timing.election_millis().0);
             let (heartbeat, election) = (Duration::from_millis(heartbeat), Duration::from_millis(election));
-            // A margin for the ticks, of which there are several in a heartbeat, and for a busy machine.
+            // A margin for the ticks, several of which are in a heartbeat interval, and for a busy machine.
             assert!(
                 heartbeat < timing.certainty() && timing.certainty() + heartbeat < timing.lease() + election
             );
-            // Otherwise reads of an idle cluster wait for a round.
+            // Otherwise reads of an idle cluster would wait for a round.
             assert!(heartbeat * 6 / 5 < timing.read_lease());
         }
     }

@@ -52,7 +52,7 @@ pub enum Error {
     SnapshotMissing {
         /// The data directory.
         path: PathBuf,
-        /// Last entry dropped from the log.
+        /// Last entry removed from the log.
         purged: u64,
         /// Last entry in the newest readable snapshot.
         newest: Option<u64>,
@@ -71,7 +71,7 @@ pub enum Error {
         /// The leader, if known.
         leader: Option<PeerAddress>,
     },
-    /// The leader's term in which the caller works has ended. Nothing was appended.
+    /// The term of the leader in which the caller works has ended. Nothing was appended.
     #[error("the leader's term {term} has ended")]
     TermEnded {
         /// The term of the caller.
@@ -92,7 +92,7 @@ pub enum Error {
     /// Leadership was not confirmed by a quorum within the time limit.
     #[error("no quorum of servers confirmed this server as the leader in time")]
     NoQuorum,
-    /// The state of this follower was not as new as the leader's in time.
+    /// The state of this follower was not as new as the state of the leader within the time limit.
     #[error("this server has not applied in time what the leader has applied")]
     Lagging,
     /// The membership was not changed.
@@ -101,7 +101,7 @@ pub enum Error {
     /// No other server took over leadership in time.
     #[error("server {to} did not take over leadership in time")]
     NotTransferred {
-        /// The server that was asked.
+        /// The server that was to take over.
         to: ServerId,
     },
     /// This server has no number yet: it was neither admitted to a cluster, nor did it found one.
@@ -136,10 +136,10 @@ pub enum Error {
     /// The message cannot be decoded.
     #[error("a message between servers cannot be read: {reason}")]
     Message {
-        /// What is wrong with it.
+        /// The reason that decoding failed.
         reason: String,
     },
-    /// A snapshot from the leader did not arrive whole.
+    /// A snapshot from the leader did not arrive completely.
     #[error("the snapshot of the leader was not received")]
     SnapshotNotReceived(#[source] io::Error),
     /// This server restarted a moment ago and must not vote yet.
@@ -160,7 +160,7 @@ pub enum Error {
 /// The reasons for which a membership change is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipError {
-    /// The membership is no longer the one that the caller saw.
+    /// The membership is no longer the version that the caller has seen.
     #[error("the membership has changed in the meantime")]
     Changed,
     /// The previous change is not committed yet.

@@ -25,13 +25,13 @@ use tokio::time::Instant;
 
 /// Maximum size of a command in bytes.
 pub const MAX_COMMAND: usize = 8 * 1024 * 1024;
-/// How long a leader among several waits for the outcome of a command. A leader that is cut off keeps its commands
-/// until another leader reaches it, which may take for ever.
+/// The time for which a leader among several servers waits for the outcome of a command. A leader without
+/// connections keeps its commands until another leader reaches it, which may never happen.
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a log that has dropped a command may take to report why it stops.
+/// The time for which a caller whose command was dropped waits for the reason that the log stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-/// The time after which a snapshot that was requested is requested again.
+/// The time after which the request for a snapshot is repeated.
 const TRIGGER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A command that is durable and applied.
@@ -43,7 +43,7 @@ pub struct Applied {
     pub response: Vec<u8>,
 }
 
-/// The leader, as this server knows it.
+/// The leader, as far as this server has a record of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
     /// This server is the leader: a quorum has confirmed it, and everything that earlier leaders acknowledged is
@@ -51,7 +51,7 @@ pub enum Leadership {
     Leader {
         /// The leader's term, which grows with every new leader.
         term: u64,
-        /// When this server had taken over.
+        /// The time at which this server had taken over.
         since: Instant,
     },
     /// Another server is the leader.
@@ -59,30 +59,30 @@ pub enum Leadership {
         /// The leader.
         leader: PeerAddress,
     },
-    /// There is no leader, or it is not known yet.
+    /// There is no leader, or this server has no message of the leader yet.
     Unknown,
 }
 
 /// The positions in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// The newest term that this server knows.
+    /// The newest term in the records of this server.
     pub term: u64,
     /// Last entry in the log; 0 while it is empty.
     pub last_log_index: u64,
     /// Term of the last entry in the log; 0 while it is empty.
     pub last_log_term: u64,
-    /// Last entry that this server knows to be committed; 0 before the first.
+    /// Last entry that is committed according to this server; 0 before the first.
     pub committed_index: u64,
     /// Last entry applied; 0 before the first.
     pub applied_index: u64,
-    /// Last entry in the newest snapshot, if there is one.
+    /// Last entry in the newest snapshot; `None` without a snapshot.
     pub snapshot_index: Option<u64>,
-    /// Last entry removed from the log, if any was.
+    /// Last entry removed from the log; `None` if no entry was removed.
     pub purged_index: Option<u64>,
     /// Whether this server is the leader.
     pub is_leader: bool,
-    /// Number of voters, this server included if it votes.
+    /// Number of voters, including this server if it votes.
     pub voters: usize,
 }
 
@@ -100,14 +100,14 @@ impl fmt::Debug for Handle {
 
 /// The identity and the first servers of a cluster.
 impl Handle {
-    /// Returns the server's place in the log.
+    /// Returns the identity of the server in the log.
     pub fn identity(&self) -> Identity {
         self.inner.identity()
     }
 
-    /// Makes this server number `number` of a cluster, durably, and starts its log. A server that ran alone before
-    /// clusters had ids gets the id of its cluster in this way, under the number that it has. Repeated calls change
-    /// nothing.
+    /// Records durably that this server is number `number` of a cluster, and starts its log. A server that
+    /// ran alone before clusters had ids gets the id of its cluster by this call, and keeps its number.
+    /// Repeated calls change nothing.
     ///
     /// # Errors
     /// [`Error::Admitted`] if the server has another identity; [`Error::Fatal`] if the disk fails.
@@ -116,9 +116,9 @@ impl Handle {
             .boxed()
     }
 
-    /// Founds a cluster of `members`, one of which is this server under the number that it was admitted with. All
-    /// members must have promised to join this cluster. Returns once the first entry is durable. Repeated calls change
-    /// nothing.
+    /// Founds a cluster of `members`, which must include this server with the number from its admission.
+    /// All members must have promised to join this cluster. Returns once the first entry is durable.
+    /// Repeated calls change nothing.
     ///
     /// # Errors
     /// [`Error::NotAdmitted`]; [`Error::Admitted`] if this server belongs to another cluster; [`Error::Membership`] if
@@ -136,7 +136,8 @@ impl Handle {
             }
             initialize(&running.raft, members.into_iter().map(|(number, peer)| (number.0, peer)).collect())
                 .await?;
-            // openraft responds before the first entry is on disk. A write that is requested later is flushed after it.
+            // openraft responds before the first entry is on disk. A write that is requested now is flushed
+            // after the entry.
             self.inner.writer.save_identity(identity).await
         }
         .boxed()
@@ -164,7 +165,7 @@ pub(crate) fn map_write_error(error: ClientWriteError<TypeConfig>, term: Option<
     }
 }
 
-/// Writes.
+/// Proposals of commands, and their outcomes.
 impl Handle {
     /// Appends `command` and returns once it is durable and applied. If the future is dropped, or the error is
     /// [`Error::OutcomeUnknown`], [`Error::Stopped`] or [`Error::Fatal`], the command may still be in the log.
@@ -176,7 +177,8 @@ impl Handle {
         async move { self.write(Command::new(Bytes::from(command), None), None).await }.boxed()
     }
 
-    /// Does the same, and passes the state machine the decoded form of the bytes.
+    /// Appends `command` as [`Self::propose`] does, and passes the state machine the decoded form of the
+    /// bytes.
     ///
     /// # Errors
     /// As [`Self::propose`].
@@ -187,7 +189,8 @@ impl Handle {
     /// Appends a command if this server still leads in `term`, and returns as [`Self::propose`] does.
     ///
     /// # Errors
-    /// [`Error::TermEnded`] if it does not (nothing was appended), and as [`Self::propose`].
+    /// [`Error::TermEnded`] if this server does not lead in `term` (nothing was appended), and as
+    /// [`Self::propose`].
     pub fn propose_in(
         &self,
         term: u64,
@@ -197,15 +200,16 @@ impl Handle {
         async move { self.write(Command::new(Bytes::from(command), meaning), Some(term)).await }.boxed()
     }
 
-    /// Waits until the outcome of everything that this server has appended in `term` is known: it is applied, or certainly
-    /// not in the log. A proposal without a known outcome may otherwise take effect at any later time.
+    /// Waits until each entry that this server has appended in `term` has a final outcome: the entry is
+    /// applied, or certainly not in the log. A proposal without an outcome may otherwise take effect at any
+    /// later time.
     ///
     /// # Errors
     /// [`Error::TermEnded`]: the next leader may still commit the entries. [`Error::Stopped`], [`Error::Fatal`].
     pub fn settle(&self, term: u64) -> BoxFuture<'_, Result<(), Error>> {
         async move {
             let running = self.inner.running()?;
-            // Answered in the order of the proposals.
+            // Responses have the order of the proposals.
             let last = running.raft.with_raft_state(|state| state.log_ids.last().map(|last| last.index));
             let last = last.await.map_err(fatal)?.unwrap_or(0);
             running.applied_in(term, last).await
@@ -239,7 +243,7 @@ impl Handle {
     }
 }
 
-/// Reads, and facts about the log.
+/// Reads, and the state of the log.
 impl Handle {
     /// Proves that this server is the leader, and that its state contains everything acknowledged before the call.
     /// Returns an index that is applied. The caller must take the state after the call.
@@ -260,8 +264,8 @@ impl Handle {
         .boxed()
     }
 
-    /// Returns an index for a read at a follower: it contains everything that was acknowledged, or shown by a follower, before
-    /// the call. This server need not have applied it.
+    /// Returns an index for a read at a follower. The index contains everything that was acknowledged, or
+    /// shown by a follower, before the call. This server need not have applied the index.
     pub(crate) async fn read_index(&self) -> Result<u64, Error> {
         let running = self.inner.running()?;
         let index = match self.leased(running, None) {
@@ -278,7 +282,8 @@ impl Handle {
         running.leased(&self.inner.leadership.borrow(), age)
     }
 
-    /// Does the same with a round of heartbeats that began after the call. Concurrent callers share rounds.
+    /// Proves leadership as [`Self::read`] does, by a round of heartbeats that began after the call.
+    /// Concurrent callers share rounds.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -286,12 +291,13 @@ impl Handle {
         async move { self.inner.running()?.rounds.join().await }.boxed()
     }
 
-    /// Waits until the state of this follower contains everything acknowledged before the call, and returns an index that
-    /// is applied. The caller must take the state after the call. Concurrent callers share questions to the leader.
+    /// Waits until the state of this follower contains everything acknowledged before the call, and returns
+    /// an index that is applied. The caller must take the state after the call. Concurrent callers share
+    /// requests to the leader.
     ///
     /// # Errors
-    /// [`Error::NotLeader`] if the leader does not answer, or this server is the leader; [`Error::Lagging`] if the state
-    /// is not as new after `limit`; [`Error::Stopped`], [`Error::Fatal`].
+    /// [`Error::NotLeader`] if the leader does not respond, or this server is the leader;
+    /// [`Error::Lagging`] if the state is not as new after `limit`; [`Error::Stopped`], [`Error::Fatal`].
     pub fn catch_up(&self, limit: Duration) -> BoxFuture<'_, Result<u64, Error>> {
         async move {
             let running = self.inner.running()?;
@@ -301,12 +307,13 @@ impl Handle {
         .boxed()
     }
 
-    /// Returns whether this server is the leader now, as far as it knows.
+    /// Returns whether this server is the leader now, according to its own records.
     pub fn is_leader(&self) -> bool {
         matches!(*self.inner.leadership.borrow(), Leadership::Leader { .. })
     }
 
-    /// Returns a receiver of the leader and its changes. Updated by [`Service::run`](crate::Service::run).
+    /// Returns a receiver of the leader and its changes. [`Service::run`](crate::Service::run) updates the
+    /// value.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.inner.leadership.subscribe()
     }
@@ -316,8 +323,8 @@ impl Handle {
         self.inner.contact.age()
     }
 
-    /// Returns the time since the last evidence of a leader: at the leader, since the last acknowledgement by a quorum; at
-    /// other servers, since the last message of a leader. `None` before the first.
+    /// Returns the time since the last evidence of a leader; `None` before the first. The evidence is, at the leader,
+    /// an acknowledgement by a quorum, and at other servers a message of a leader.
     pub fn leader_contact(&self) -> Option<Duration> {
         if !self.is_leader() {
             return self.last_contact();
@@ -336,14 +343,14 @@ impl Handle {
         self.inner.contact.since_start()
     }
 
-    /// Returns the longest time between two messages of a leader at rest.
+    /// Returns the longest time between two messages of an idle leader.
     pub fn longest_silence(&self) -> Duration {
         self.inner.config().timing.longest_silence()
     }
 
-    /// Returns whether this server knows a leader and had evidence of the leader a moment ago. A leader that lost its quorum
-    /// keeps its term until another server is elected, and a server that is cut off keeps the name of its last leader: both
-    /// know no leader.
+    /// Returns whether this server has a record of a leader and had recent evidence of the leader. A leader
+    /// that lost its quorum keeps its term until another server is elected, and a server without
+    /// connections keeps the name of its last leader. Neither of them has evidence of a leader.
     pub fn knows_leader(&self) -> bool {
         if *self.inner.leadership.borrow() == Leadership::Unknown {
             return false;
@@ -352,13 +359,13 @@ impl Handle {
         self.leader_contact().is_some_and(|age| age < limit)
     }
 
-    /// Returns whether the disk below the log keeps up.
+    /// Returns the age and the size of the writes that the disk below the log has not flushed.
     pub fn log_disk_health(&self) -> DiskHealth {
         self.inner.writer.health()
     }
 
-    /// Waits until the state of this server is at least as new as before its last restart. Without a leader, that
-    /// takes until there is one.
+    /// Waits until the state of this server is at least as new as before its last restart. Without a
+    /// leader, the call waits until there is a leader.
     ///
     /// # Errors
     /// [`Error::Stopped`], [`Error::Fatal`].
@@ -392,8 +399,8 @@ impl Handle {
         .boxed()
     }
 
-    /// Returns the positions in the log. They come from a copy that is updated later: right after [`Self::propose`]
-    /// returned, it may lack that command for a moment.
+    /// Returns the positions in the log. They come from a copy that is updated later: right after
+    /// [`Self::propose`] returned, the copy may lack that command for a moment.
     pub fn metrics(&self) -> Metrics {
         let Ok(running) = self.inner.running() else { return Metrics::default() };
         let last_log_term = running.raft.data_metrics().borrow_watched().last_log;
@@ -435,11 +442,11 @@ impl Handle {
                 if reached >= desired {
                     return Ok(reached.unwrap_or(0));
                 }
-                // The trigger is ignored while a snapshot is being built, which may have begun before the wanted entries.
-                // So trigger again after each snapshot.
+                // The trigger is ignored while a snapshot is being built, and that snapshot may lack the
+                // requested entries. So trigger again after each snapshot.
                 running.snapshot_requested.store(true, Ordering::SeqCst);
                 raft.trigger().snapshot().await.map_err(fatal)?;
-                // Nor does the trigger take effect while openraft learns that a snapshot was deferred.
+                // Nor does the trigger take effect while openraft processes the deferral of a snapshot.
                 let again = now() + TRIGGER_INTERVAL;
                 loop {
                     tokio::select! {
@@ -471,7 +478,7 @@ impl Handle {
 }
 
 impl Running {
-    /// Returns why a response never comes: the log has stopped, or stops at this moment.
+    /// Returns the reason that a response never arrives: the log has stopped, or stops at this moment.
     async fn stop_cause(&self) -> Error {
         let mut metrics = self.raft.metrics();
         let stopped = async {

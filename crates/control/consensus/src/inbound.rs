@@ -22,7 +22,7 @@ use tokio::time::Instant;
 /// The shortest time between two announcements of contact. Heartbeats are further apart; under load, messages are not.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// When the leader was last in contact.
+/// The time of the last message from the leader.
 #[derive(Debug)]
 pub(crate) struct Contact {
     began: Instant,
@@ -54,8 +54,8 @@ impl Contact {
         }
     }
 
-    /// Waits for contact. The supervisor replaces its timer then, so that a follower at rest wakes up for heartbeats only, and
-    /// not also to find that there was one.
+    /// Waits for contact. The supervisor then replaces its timer, so that an idle follower wakes up for
+    /// heartbeats only, and not also to find that a heartbeat has arrived.
     pub(crate) async fn moved(&self) {
         self.moved.notified().await;
     }
@@ -99,7 +99,7 @@ impl Handle {
                 }
                 MessageKind::Vote => {
                     let request: VoteRequest<TypeConfig> = wire::decode(&body)?;
-                    // The leader itself asked for this election, so it relies on no lease.
+                    // The leader itself requested this election, so it relies on no lease.
                     if !request.leadership_transfer {
                         running.ensure_votes()?;
                     }

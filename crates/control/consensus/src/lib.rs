@@ -5,8 +5,8 @@
 //!
 //! 1. [`Handle::propose`] appends it to the log. Commands that arrive during a flush share the next flush; a single
 //!    command never waits for others.
-//! 2. Once it is on disk (or at once, with [`Storage::Memory`]) it is applied, in log order, on one task. The result
-//!    of [`StateMachine::apply`] is returned to the proposer.
+//! 2. Once the command is on disk (or immediately, with [`Storage::Memory`]) it is applied, in log order, on one
+//!    task. The result of [`StateMachine::apply`] is returned to the proposer.
 //! 3. After every [`Config::snapshot_after_entries`], or [`Config::snapshot_after_bytes`] if that is earlier, the state
 //!    machine is captured and written to a file on another thread. Entries older than the newest
 //!    [`Config::keep_entries`] are then removed.
@@ -17,7 +17,8 @@
 //! A failed write or flush is final: [`Service::run`] returns [`Error::Fatal`] and the process should end, because
 //! the content of the disk is then unknown.
 //!
-//! Public functions return boxed futures. An `async fn` would be compiled in each crate that awaits it, and openraft with it.
+//! Public functions return boxed futures. An `async fn` would be compiled in each crate that awaits it,
+//! together with openraft.
 
 mod blocking;
 mod commits;

@@ -1,6 +1,6 @@
-//! The log: recent entries in memory, and all entries on disk if there is one.
+//! The log: recent entries in memory, and all entries on disk if the storage has one.
 //!
-//! openraft reads every entry back to apply it, so the newest ones stay in memory. With
+//! openraft reads every entry back to apply it, so the newest entries stay in memory. With
 //! [`Storage::Memory`](crate::Storage::Memory) all entries are only in memory.
 
 mod disk;
@@ -33,7 +33,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Number of flushed entries kept in memory for applying; older ones are read from disk.
+/// Number of flushed entries kept in memory for applying; older entries are read from disk.
 const CACHE_ENTRIES: usize = 256;
 /// Maximum bytes of commands in flushed entries kept in memory.
 const CACHE_BYTES: usize = 4 * 1024 * 1024;
@@ -55,11 +55,11 @@ pub(crate) struct LogStore {
 pub(crate) struct Progress {
     /// Entries below this index are on disk.
     flushed: u64,
-    /// Whether a write failed, after which none succeeds.
+    /// Whether a write failed, after which no write succeeds.
     failed: bool,
 }
 
-/// Access to the log's writer that does not keep the files open.
+/// Access to the log's writer, which does not keep the files open.
 #[derive(Clone, Debug)]
 pub(crate) struct WriterHandle {
     cache: Arc<Mutex<Cache>>,
@@ -85,7 +85,7 @@ impl WriterHandle {
         }
     }
 
-    /// Waits until a write has failed. Returns never if the writer ends without a failure.
+    /// Waits until a write has failed. Never returns if the writer ends without a failure.
     pub(crate) async fn failed(&self) {
         if self.progress.clone().wait_for(|progress| progress.failed).await.is_err() {
             std::future::pending().await
@@ -100,10 +100,10 @@ impl WriterHandle {
     }
 }
 
-/// The log's newest entries, and the facts about all others.
+/// The newest entries of the log, and the state of all others.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    /// Consecutive entries; the last one is the log's last, unless this is empty.
+    /// Consecutive entries; the last one is the last entry of the log, unless the list is empty.
     entries: VecDeque<Entry>,
     bytes: usize,
     /// Entries below this index are on disk. Unused without a disk.
@@ -111,9 +111,10 @@ pub(crate) struct Cache {
     purged: Option<LogId>,
     last: Option<LogId>,
     vote: Option<Vote>,
-    /// The newest committed entry. Written to disk with the next write, but never flushed for its own sake.
+    /// The newest committed entry. The next write to disk includes it, but no flush is requested for it alone.
     committed: Option<LogId>,
-    /// The writes that are not flushed yet, oldest first: when each was requested, and its bytes of commands.
+    /// The writes that are not flushed yet, oldest first: the time of each request, and its bytes of
+    /// commands.
     jobs: VecDeque<(Instant, usize)>,
 }
 
@@ -123,8 +124,9 @@ impl LogStore {
         Self { cache: Arc::default(), disk: None, progress: watch::channel(Progress::default()).1 }
     }
 
-    /// Opens or creates the log in `dir`, and returns the identity that it records. `closed` is cancelled once the
-    /// files are closed and the lock is released, which happens after the last clone was dropped.
+    /// Opens or creates the log in `dir`, and returns the recorded identity of the server. `closed` is
+    /// cancelled once the files are closed and the lock is released, which happens after the last clone was
+    /// dropped.
     pub(crate) fn open(dir: &Path, closed: CancellationToken) -> Result<(Self, Identity), Error> {
         let (opened, recovered) = disk::open(dir)?;
         let identity = recovered.identity;
@@ -158,7 +160,7 @@ impl LogStore {
         Self::start(opened, Cache::default(), CancellationToken::new()).unwrap()
     }
 
-    /// Returns access to the writer that does not keep the files open.
+    /// Returns access to the writer, which does not keep the files open.
     pub(crate) fn writer(&self) -> WriterHandle {
         WriterHandle {
             cache: Arc::clone(&self.cache),
@@ -172,7 +174,7 @@ impl LogStore {
         self.cache().last.map(|id| id.index)
     }
 
-    /// Returns whether the log contains nothing at all, not even a vote.
+    /// Returns whether the log is empty and has no vote either.
     pub(crate) fn is_pristine(&self) -> bool {
         let cache = self.cache();
         cache.last.is_none() && cache.vote.is_none()
@@ -180,8 +182,8 @@ impl LogStore {
 
     /// Waits until the entry at `index` is on disk.
     ///
-    /// The applied state thus never contains an entry that a power loss could take away from this server, and what a
-    /// server showed to readers before a restart, it shows again afterwards.
+    /// So the applied state never contains an entry that this server could lose in a power loss. A state
+    /// that a server showed to readers before a restart is also shown afterwards.
     pub(crate) async fn flushed(&mut self, index: u64) -> io::Result<()> {
         if self.disk.is_none() {
             return Ok(());
@@ -198,13 +200,13 @@ impl LogStore {
         self.cache().purged
     }
 
-    // Each holder makes one complete change, so a panic leaves no partial change.
+    // Each holder completes its change under the lock, so a panic leaves no partial change.
     fn cache(&self) -> MutexGuard<'_, Cache> {
         lock(&self.cache)
     }
 
-    /// Returns where the range begins in the log, its entries in memory, and the index below which entries are only on
-    /// disk. Entries that were purged may still be on disk for a moment.
+    /// Returns the index at which the range begins in the log, its entries in memory, and the index below
+    /// which entries are only on disk. Entries that were purged may still be on disk for a moment.
     fn cached(&self, start: u64, end: u64, limit: usize) -> (u64, Vec<Entry>, u64) {
         let cache = self.cache();
         let start = start.max(next(cache.purged));
@@ -223,7 +225,7 @@ impl LogStore {
         }
     }
 
-    /// Returns the first entries of the range, at least one, up to [`MESSAGE_BYTES`].
+    /// Returns the first entries of the range up to [`MESSAGE_BYTES`], and at least one entry.
     fn read_limited(&self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
         let (start, tail, boundary) = self.cached(start, end, MESSAGE_BYTES);
         match &self.disk {
@@ -233,7 +235,7 @@ impl LogStore {
     }
 }
 
-/// Takes entries until their commands have `limit` bytes; the last one may exceed it.
+/// Returns the first entries until their commands have `limit` bytes; the last entry may exceed the limit.
 fn take_bytes<E>(entries: impl Iterator<Item = Result<Entry, E>>, limit: usize) -> Result<Vec<Entry>, E> {
     let mut taken = Vec::new();
     let mut bytes = 0usize;
@@ -272,7 +274,7 @@ impl Cache {
         }
     }
 
-    /// Returns the first index in this cache; smaller ones are only on disk.
+    /// Returns the first index in this cache; entries below it are only on disk.
     fn boundary(&self) -> u64 {
         self.entries.front().map_or_else(|| next(self.last), |entry| entry.log_id.index)
     }
@@ -365,7 +367,8 @@ impl RaftLogReader<TypeConfig> for LogStore {
         Ok(self.cache().vote)
     }
 
-    // Read in chunks. The default reads the whole range at once, which after a restart is the whole log.
+    // Reads in chunks. The default reads the whole range in one step, which after a restart is the whole
+    // log.
     async fn entries_stream<RB>(
         &mut self,
         range: RB,
@@ -474,8 +477,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn purge(&mut self, upto: LogId) -> io::Result<()> {
-        // The entries are covered by a snapshot, so the caller need not wait until they are gone. An error shows in the
-        // next write.
+        // The entries are covered by a snapshot, so the caller need not wait for their removal. The next
+        // write returns an error of the removal.
         if let Some(disk) = &self.disk {
             disk.purge(upto)?;
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// Writes an encoded state without its first bytes, which it returns.
+/// A function that writes an encoded state without its first bytes, and returns these bytes.
 type Encode = Box<dyn FnOnce(&mut dyn Write) -> Result<Vec<u8>, BoxError> + Send>;
 
 /// A captured state that is encoded later, on another thread.
@@ -44,8 +44,9 @@ impl Capture {
         Self { head: 0, encode }
     }
 
-    /// Captures a state that is encoded in pieces, so that it is never in memory as a whole. `encode` writes all but the
-    /// first `head` bytes and returns these: they may depend on what follows, such as its length.
+    /// Captures a state that is encoded in pieces, so that the whole encoding is never in memory. `encode`
+    /// writes all but the first `head` bytes and returns these: they may depend on the rest, such as its
+    /// length.
     pub fn pieces(
         head: usize,
         encode: impl FnOnce(&mut dyn Write) -> Result<Vec<u8>, BoxError> + Send + 'static,
@@ -53,12 +54,12 @@ impl Capture {
         Self { head, encode: Box::new(encode) }
     }
 
-    /// Returns the number of bytes that are known last.
+    /// Returns the number of first bytes, which `encode` returns last.
     pub(crate) fn head(&self) -> usize {
         self.head
     }
 
-    /// Writes the state without its first bytes, and returns these.
+    /// Writes the state without its first bytes, and returns these bytes.
     pub(crate) fn encode(self, out: &mut dyn Write) -> io::Result<Vec<u8>> {
         let head = (self.encode)(out).map_err(io::Error::other)?;
         match head.len() == self.head {
@@ -81,14 +82,15 @@ pub trait StateMachine: Send + 'static {
     /// encoded, and must be equivalent to the bytes.
     ///
     /// # Errors
-    /// If this server cannot apply a command that other servers may apply, for example one of a newer version. The
-    /// error stops the log, because a server that skips a command has another state than the others for ever.
+    /// If this server cannot apply a command that other servers may apply, for example a command of a newer
+    /// version. The error stops the log, because a server that skips a command differs from the others for
+    /// ever.
     fn apply(&mut self, index: u64, command: &[u8], meaning: Option<Meaning>) -> Result<Vec<u8>, BoxError>;
 
     /// Captures the current state, which must be cheap. The returned closure encodes it.
     fn snapshot(&self) -> Capture;
 
-    /// Replaces the state by one that [`Self::snapshot`] encoded.
+    /// Replaces the state by a state that [`Self::snapshot`] encoded.
     ///
     /// # Errors
     /// If the bytes cannot be decoded; the log then does not start.
@@ -106,12 +108,12 @@ pub(crate) struct Machine {
     membership: StoredMembership,
     snapshots: SnapshotStore,
     growth: Growth,
-    /// Whether the next snapshot was requested by a caller, and is not deferred.
+    /// Whether a caller requested the next snapshot, which is therefore not deferred.
     requested: Arc<AtomicBool>,
 }
 
-/// The number of times that a snapshot is deferred: after so many times the entries that make one due, the next one is written.
-/// It limits the entries that a restart applies.
+/// The number of times that a snapshot is deferred. Example: if a snapshot is due after each 100 entries, it is
+/// deferred up to 700 entries, and written after 800. The limit bounds the entries that a restart applies.
 pub(crate) const MAX_DEFERRED: u64 = 7;
 
 /// The size of the commands since the newest snapshot.
@@ -122,9 +124,9 @@ struct Growth {
     bytes: u64,
     /// The bytes at which the next request for a snapshot is due.
     mark: u64,
-    /// The last entry that the newest snapshot covers, or the one that is being written.
+    /// The last entry that the newest snapshot covers, or that the snapshot in progress covers.
     covered: u64,
-    /// The entries up to which a snapshot is deferred.
+    /// The number of entries up to which a snapshot is deferred.
     max_entries: u64,
     due: Arc<Notify>,
 }
@@ -133,22 +135,24 @@ impl Growth {
     fn add(&mut self, command: &[u8]) {
         self.bytes += command.len() as u64;
         if self.bytes >= self.mark {
-            // Requested again if no snapshot follows, for example because one was being written.
+            // The request is repeated if no snapshot follows, for example because one was being written.
             self.mark = self.bytes + self.after;
             self.due.notify_one();
         }
     }
 
-    /// Begins to count for the snapshot after one that covers this entry. `newest` is the size of the newest one.
+    /// Restarts the count after a snapshot that covers an entry. `newest` is the size of the newest
+    /// snapshot.
     fn reset(&mut self, newest: u64, covered: Option<LogId>) {
         (self.bytes, self.mark) = (0, self.after.max(newest));
         self.covered = covered.map_or(0, |id| id.index);
     }
 
-    /// Returns whether a snapshot at this entry, after one of this size, is deferred: the commands since are smaller.
+    /// Returns whether a snapshot at this entry is deferred: the commands since the newest one are smaller
+    /// than its size.
     ///
-    /// A snapshot costs as much as the state is large. Example: 8,192 entries of 1 KiB are 8 MiB, and would write a state of
-    /// 400 MiB.
+    /// The cost of a snapshot grows with the state. Example: 8,192 entries of 1 KiB are 8 MiB, and would
+    /// write a state of 400 MiB.
     fn defers(&self, newest: u64, applied: Option<LogId>) -> bool {
         let entries = applied.map_or(0, |id| id.index).saturating_sub(self.covered);
         self.bytes < newest && entries <= self.max_entries
@@ -162,8 +166,8 @@ impl fmt::Debug for Machine {
 }
 
 impl Machine {
-    /// Creates a machine that requests a snapshot after a number of bytes of commands, and defers one that is due after a
-    /// number of entries of few bytes.
+    /// Creates a machine that requests a snapshot after a number of bytes of commands. It defers a snapshot
+    /// that is due after a number of small entries.
     pub(crate) fn new(
         inner: Box<dyn StateMachine>,
         log: LogStore,
@@ -192,7 +196,7 @@ impl Machine {
         Arc::clone(&self.growth.due)
     }
 
-    /// Returns the flag that makes the next snapshot one that is not deferred.
+    /// Returns the flag that prevents the deferral of the next snapshot.
     pub(crate) fn snapshot_requested(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.requested)
     }
@@ -278,8 +282,9 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> io::Result<()> {
-        // Durable before a reader sees the state: after a restart, a reader must not see an older one. At start, the
-        // snapshot is this server's own newest and need not be written again.
+        // The snapshot is durable before a reader sees the state: after a restart, a reader must not see an
+        // older state. At start, the snapshot is the newest one of this server and need not be written
+        // again.
         let data = if self.snapshots.newest().is_some_and(|newest| newest.meta == *meta) {
             snapshot
         } else {
@@ -305,7 +310,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 }
 
-/// Writes one captured state to a snapshot.
+/// The part that writes one captured state to a snapshot.
 pub(crate) struct Builder {
     capture: Mutex<Option<Capture>>,
     meta: SnapshotMeta,
@@ -342,7 +347,7 @@ mod tests {
             due.notified().now_or_never().is_some()
         };
         assert!(!add(&mut growth, 9) && add(&mut growth, 1));
-        // Requested again only after as much.
+        // The next request follows only after as many bytes again.
         assert!(!add(&mut growth, 9) && add(&mut growth, 1));
         growth.reset(25, None);
         assert!(!add(&mut growth, 24) && add(&mut growth, 1));

@@ -1,4 +1,4 @@
-//! The members of the cluster, and changes of them: one entry at a time, with compare-and-set.
+//! The members of the cluster, and changes of the membership: one entry at a time, with compare-and-set.
 
 use crate::handle::{Handle, map_write_error};
 use crate::raft::{LogId, Membership as RaftMembership, TypeConfig};
@@ -16,9 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long a server may take to take over leadership.
+/// The time within which a server must take over leadership.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Added to the index of an entry to make the number of a new server. Founders have smaller numbers.
+/// The difference between the number of a new server and the index of its entry. Founders have smaller
+/// numbers.
 const FIRST_ADMITTED: u64 = 1000;
 
 /// A version of the membership, for compare-and-set.
@@ -30,7 +31,7 @@ pub struct MembershipVersion(Option<LogId>);
 pub struct MemberState {
     /// The member's number.
     pub number: ServerId,
-    /// The member as recorded.
+    /// The peer that the membership records for the member.
     pub peer: Peer,
     /// Whether the member votes.
     pub voter: bool,
@@ -40,10 +41,10 @@ pub struct MemberState {
     pub last_contact: Option<Duration>,
 }
 
-/// The members of the cluster as this server knows them, committed or not.
+/// The members of the cluster in the newest membership of this server, committed or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members {
-    /// The version to pass to changes that are decided on this view.
+    /// The version for changes that are decided on this view.
     pub version: MembershipVersion,
     /// Whether this version is committed.
     pub committed: bool,
@@ -52,7 +53,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// Returns a member.
+    /// Returns a member by its number.
     pub fn get(&self, number: ServerId) -> Option<&MemberState> {
         self.members.iter().find(|member| member.number == number)
     }
@@ -74,7 +75,7 @@ impl Members {
         self.get(number).ok_or_else(|| MembershipError::NotMember(number).into())
     }
 
-    /// Returns the voters without one server, of which at least one must stay.
+    /// Returns the numbers of the voters without one server. At least one voter must remain.
     fn voters_without(&self, number: ServerId) -> Result<BTreeSet<u64>, Error> {
         let mut voters = self.voter_ids();
         voters.remove(&number.0);
@@ -126,7 +127,8 @@ impl Handle {
         }
     }
 
-    /// Returns a number for a new server. No other call ever returns it, on any server of this cluster.
+    /// Returns a number for a new server. No other call returns the same number, on any server of this
+    /// cluster.
     ///
     /// # Errors
     /// As [`Self::propose`].
@@ -160,7 +162,7 @@ impl Handle {
         .boxed()
     }
 
-    /// Makes a member a voter.
+    /// Promotes a member to a voter.
     ///
     /// # Errors
     /// [`Error::Membership`], and as [`Self::propose`].
@@ -177,7 +179,7 @@ impl Handle {
         .boxed()
     }
 
-    /// Makes a voter a member that does not vote.
+    /// Demotes a voter to a member that does not vote.
     ///
     /// # Errors
     /// [`Error::Membership`], and as [`Self::propose`].
@@ -190,7 +192,7 @@ impl Handle {
         .boxed()
     }
 
-    /// Removes a member. A leader that removes itself passes its leadership on a moment later.
+    /// Removes a member. A leader that removes itself passes on its leadership a moment later.
     ///
     /// # Errors
     /// [`Error::Membership`], and as [`Self::propose`].
@@ -228,7 +230,7 @@ impl Handle {
         .boxed()
     }
 
-    /// Returns the membership if it is still the one that the caller has seen.
+    /// Returns the membership if it still has the version that the caller has seen.
     fn members_at(&self, seen: MembershipVersion) -> Result<Members, Error> {
         let members = self.inner.running()?.members();
         if members.version != seen {
@@ -250,12 +252,12 @@ impl Handle {
         raft.append_membership(membership, EntryPayload::Blank, [expected]).await.map(drop).map_err(failed)
     }
 
-    /// Passes leadership on to `to`, or to the voter with the longest log, and waits until another server leads.
-    /// Returns the new leader.
+    /// Passes leadership on to `to`, or to the voter with the longest log, and waits until another server
+    /// leads. Returns the number of the new leader.
     ///
     /// # Errors
-    /// [`Error::NotLeader`]; [`Error::Membership`] if the server is not a voter, or if there is no other;
-    /// [`Error::NotTransferred`] if no other server leads after two seconds.
+    /// [`Error::NotLeader`]; [`Error::Membership`] if the server is not a voter, or if there is no other
+    /// voter; [`Error::NotTransferred`] if no other server leads after two seconds.
     pub fn transfer(&self, to: Option<ServerId>) -> BoxFuture<'_, Result<ServerId, Error>> {
         async move {
             let running = self.inner.running()?;
@@ -276,7 +278,7 @@ impl Handle {
                     .ok_or(MembershipError::LastVoter(running.number))?,
             };
             tracing::info!(%to, term, "passing leadership on");
-            // From now on, this server's lease proves nothing.
+            // From now on, the lease of this server proves nothing.
             running.given_up.fetch_max(term, Ordering::SeqCst);
             running.raft.trigger().transfer_leader(to.0).await.map_err(fatal)?;
             let other_leads = async {
@@ -295,7 +297,7 @@ impl Handle {
         .boxed()
     }
 
-    /// Returns the leader, if it is known and another server.
+    /// Returns the leader, if this server has a record of it and is not the leader.
     fn leader(&self) -> Option<PeerAddress> {
         match &*self.inner.leadership.borrow() {
             Leadership::Follower { leader } => Some(leader.clone()),

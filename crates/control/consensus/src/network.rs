@@ -30,7 +30,8 @@ use std::time::Duration;
 /// Time limit for entries to be on the disk of another server. A retry is cheap, because the receiver then has them.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time limit for the leader's answer to a follower that reads: with a leader, that is the time of a round of heartbeats.
+/// Time limit for the leader's response to a follower that reads. A leader needs one round of heartbeats
+/// for it.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The kinds of messages between servers.
@@ -38,17 +39,17 @@ const READ_TIMEOUT: Duration = Duration::from_secs(1);
 pub enum MessageKind {
     /// Entries of the log, or a heartbeat.
     Append,
-    /// A candidate asks for a vote.
+    /// A candidate's request for a vote.
     Vote,
-    /// A server asks whether it would get a vote.
+    /// A server's question whether it would get a vote.
     PreVote,
-    /// The leader gives up its leadership to a named server.
+    /// The leader's message that gives up leadership to a named server.
     TransferLeader,
-    /// A follower asks its leader for an index to read at.
+    /// A follower's request to its leader for an index to read at.
     ReadIndex,
 }
 
-/// Sends messages to other servers.
+/// The part that sends messages to other servers.
 ///
 /// Messages are opaque, and at most a few MiB. The receiver passes them to [`Handle::receive`](crate::Handle::receive)
 /// and returns its result. An error means that the message may not have arrived.
@@ -63,8 +64,8 @@ pub trait PeerTransport: Send + Sync + 'static {
     ) -> BoxFuture<'static, io::Result<Bytes>>;
 
     /// Sends a snapshot and returns the response. The receiver passes both parts to
-    /// [`Handle::receive_snapshot`](crate::Handle::receive_snapshot). There is no time limit as long as chunks move;
-    /// the transport ends a transfer that makes no progress for 30 seconds.
+    /// [`Handle::receive_snapshot`](crate::Handle::receive_snapshot). There is no time limit as long as
+    /// chunks arrive; the transport ends a transfer that makes no progress for 30 seconds.
     fn snapshot(
         &self,
         to: &PeerAddress,
@@ -114,14 +115,15 @@ pub(crate) struct SnapshotHead {
     pub(crate) length: u64,
 }
 
-/// Creates a [`Link`] per server.
+/// The factory of a [`Link`] per server.
 #[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) transport: Arc<dyn PeerTransport>,
     pub(crate) identity: Arc<RwLock<Identity>>,
-    /// The highest index that was sent to a follower as committed. A follower may apply and show it before this server does.
+    /// The highest index that was sent to a follower as committed. A follower may apply and show the entry
+    /// before this server does.
     pub(crate) shown: Arc<AtomicU64>,
-    /// The commits that followers need at once.
+    /// The commits that followers need without delay.
     pub(crate) commits: Arc<Commits>,
 }
 
@@ -152,7 +154,8 @@ impl Network {
 }
 
 impl Network {
-    /// Asks the leader for an index that it has applied, and that contains everything acknowledged before the call.
+    /// Requests from the leader an index that the leader has applied, and that contains everything
+    /// acknowledged before the call.
     pub(crate) async fn read_index(&self, leader: PeerAddress) -> Result<u64, Error> {
         let link = Link { network: self.clone(), to: leader };
         let asked = link.ask(MessageKind::ReadIndex, &(), READ_TIMEOUT).await;
@@ -174,8 +177,8 @@ fn unreachable(error: impl Into<crate::BoxError>) -> Unreachable<TypeConfig> {
 }
 
 impl Link {
-    /// Sends a message and decodes the response. Every error counts as "not reached": in particular, a server that
-    /// does not answer a pre-vote grants nothing.
+    /// Sends a message and decodes the response. Every error counts as "not reached": in particular, a
+    /// server that does not respond to a pre-vote grants no vote.
     async fn ask<T: DeserializeOwned>(
         &self,
         kind: MessageKind,

@@ -1,4 +1,4 @@
-//! Reads the files of a server that is not running.
+//! The files of a server that is not running, read without a start of the server.
 
 use crate::log::{self, Offline};
 use crate::{Error, snapshot};
@@ -16,14 +16,14 @@ pub struct AtRest {
     pub commands: Vec<(u64, Bytes)>,
 }
 
-/// Reads the log and the newest readable snapshot in a server's directory. Changes nothing,
-/// except that a log of the form before segments is converted.
+/// Reads the log and the newest readable snapshot in a server's directory. Changes no file, except that a
+/// log of the form before segments is converted.
 ///
 /// All entries count: with a single voter, a start would apply all entries on disk.
 ///
 /// # Errors
-/// [`Error::Locked`] while a server uses the directory; [`Error::DataDir`] and [`Error::Log`] if the directory or its
-/// log cannot be read; [`Error::SnapshotMissing`] if there is a gap between snapshot and log.
+/// [`Error::Locked`] while a server uses the directory. [`Error::DataDir`] and [`Error::Log`] if the directory or its
+/// log cannot be read. [`Error::SnapshotMissing`] if there is a gap between snapshot and log.
 pub fn at_rest(dir: &Path) -> Result<AtRest, Error> {
     let Offline { purged, entries, .. } = log::open_offline(dir)?;
     let snapshots = dir.join("snapshots");
@@ -75,7 +75,8 @@ pub struct LogAtRest {
     pub entries: Vec<LogEntry>,
 }
 
-/// Reads the log in a server's directory, including entries that a snapshot covers. Changes nothing, as [`at_rest`].
+/// Reads the log in a server's directory, including entries that a snapshot covers. Changes no file, as
+/// [`at_rest`].
 ///
 /// # Errors
 /// As [`at_rest`], but a gap between snapshot and log is no error.

@@ -24,7 +24,7 @@ impl Command {
         Self { bytes, meaning: meaning.map(|meaning| Arc::new(Mutex::new(Some(meaning)))) }
     }
 
-    /// Takes the decoded form of the bytes; only the first call returns it.
+    /// Removes and returns the decoded form of the bytes; later calls return `None`.
     pub(crate) fn take_meaning(&self) -> Option<Meaning> {
         self.meaning.as_ref()?.lock().take()
     }

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// How long a round waits for a quorum.
+/// The time for which a round waits for a quorum.
 pub(crate) const ROUND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Growth of the difference between `CLOCK_BOOTTIME` and `CLOCK_MONOTONIC` that shows that the machine was suspended.
 const SUSPENSION: Duration = Duration::from_millis(50);
@@ -57,10 +57,10 @@ impl From<RoundError> for Error {
 type Begin = dyn Fn() -> BoxFuture<'static, Result<u64, Error>> + Send + Sync;
 type Caller = oneshot::Sender<Result<u64, RoundError>>;
 
-/// Rounds of questions to other servers. At most one is in progress, and the next one serves all callers that arrived
-/// meanwhile.
+/// Rounds of requests to other servers. At most one is in progress, and the next round serves all callers
+/// that arrived meanwhile.
 ///
-/// A task of its own drives the rounds, so that a caller wakes once for each round, however many steps the round has.
+/// A separate task drives the rounds, so that a caller wakes only once for each round.
 pub(crate) struct Rounds {
     begin: Arc<Begin>,
     queue: Arc<Mutex<Queue>>,
@@ -77,8 +77,8 @@ struct Queue {
 }
 
 impl Rounds {
-    /// Returns rounds of heartbeats of a leader. They end when everything committed before them is applied, and return an
-    /// index that is applied.
+    /// Returns rounds of heartbeats of a leader. A round ends when everything committed before it is
+    /// applied, and returns an index that is applied.
     pub(crate) fn quorum(raft: Core) -> Self {
         Self::of(move || {
             let raft = raft.clone();
@@ -86,7 +86,8 @@ impl Rounds {
         })
     }
 
-    /// Returns questions to the leader for an index that it has applied, and that contains everything acknowledged before.
+    /// Returns rounds of requests to the leader. A round returns an index that the leader has applied, and
+    /// that contains everything acknowledged before the round.
     pub(crate) fn leader(network: Network, leadership: watch::Receiver<Leadership>) -> Self {
         Self::of(move || {
             let network = network.clone();
@@ -119,7 +120,8 @@ impl Rounds {
     }
 }
 
-/// The task that drives rounds. If it ends early, the callers of the next round fail, and the next caller starts another.
+/// The task that drives rounds. If it ends early, the callers of the next round fail, and the next caller
+/// starts another task.
 struct Driver {
     queue: Arc<Mutex<Queue>>,
     has_ended: bool,
@@ -128,21 +130,21 @@ struct Driver {
 impl Driver {
     async fn drive(mut self, begin: Arc<Begin>) {
         loop {
-            // Callers whose requests have arrived and were not handled yet share this round. A single caller waits for no
-            // others, because a yield of an idle server wakes another thread.
+            // Callers whose requests have arrived and were not handled yet share this round. A single
+            // caller does not wait for others, because a yield of an idle server wakes another thread.
             if self.queue.lock().was_shared {
                 tokio::task::yield_now().await;
             }
             let Some(callers) = self.next() else { return };
             let outcome = begin().await.map_err(RoundError::from);
             for caller in callers {
-                // A caller that does not wait any more needs no outcome.
+                // A caller that no longer waits needs no outcome.
                 let _ = caller.send(outcome.clone());
             }
         }
     }
 
-    /// Takes the callers of the next round. Without any, the task must end.
+    /// Returns the callers of the next round. Without callers, the task must end.
     fn next(&mut self) -> Option<Vec<Caller>> {
         let mut queue = self.queue.lock();
         queue.callers.retain(|caller| !caller.is_closed());
@@ -177,15 +179,16 @@ pub(crate) async fn quorum_round(raft: &Core) -> Result<u64, Error> {
 }
 
 impl Running {
-    /// Returns an index that contains everything that was acknowledged, or shown by a follower, before the call, if the last
-    /// acknowledgement by a quorum is at most `age` old.
+    /// Returns an index that contains everything that was acknowledged, or shown by a follower, before the call.
+    /// Returns `None` unless this server leads and its last acknowledgement by a quorum is younger than `age`.
     ///
-    /// The index may not be applied yet. For example, the disk of this server is slow, and two followers commit a write. A
-    /// follower answers a read with the write, so a later read at this server must have it too.
+    /// The index may not be applied yet. For example, the disk of this server is slow, and two followers
+    /// commit a write. A follower returns the write to a reader, so a later read at this server must have
+    /// the write too.
     ///
-    /// No other server can be the leader then, except after a transfer of leadership, which only this server starts.
-    /// `leadership` must be the published one: it names a term only after its first round, so everything that earlier
-    /// leaders acknowledged is applied here.
+    /// No other server can be the leader meanwhile, except after a transfer of leadership, which only this
+    /// server starts. `leadership` must be the published value: it names a term only after the first round
+    /// of the term, so everything that earlier leaders acknowledged is applied here.
     pub(crate) fn leased(&self, leadership: &Leadership, age: Duration) -> Option<u64> {
         let Leadership::Leader { term, .. } = *leadership else { return None };
         let not_before = self.suspensions.last();
@@ -245,8 +248,8 @@ impl Running {
     }
 }
 
-/// Detects suspensions of the machine. `CLOCK_MONOTONIC`, which measures the age of acknowledgements, stands still
-/// meanwhile, while other servers elect a new leader.
+/// The detection of suspensions of the machine. `CLOCK_MONOTONIC`, which measures the age of
+/// acknowledgements, does not advance meanwhile, while other servers elect a new leader.
 #[derive(Debug)]
 pub(crate) struct Suspensions(Mutex<Seen>);
 
@@ -263,8 +266,8 @@ impl Suspensions {
         Self(Mutex::new(Seen { offset, last: None }))
     }
 
-    /// Returns when the end of the last suspension was noticed. Acknowledgements of messages sent before then prove
-    /// nothing.
+    /// Returns the time at which the end of the last suspension was noticed. Acknowledgements of messages
+    /// sent before prove nothing.
     fn last(&self) -> Option<Instant> {
         self.notice(suspended())
     }
@@ -285,7 +288,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64};
     use tokio::sync::Semaphore;
 
-    /// Returns rounds that wait for a permit each, with the number of rounds that began.
+    /// Returns rounds that each wait for a permit, with the number of rounds that began.
     fn rounds() -> (Arc<Rounds>, Arc<Semaphore>, Arc<AtomicU64>) {
         let (permits, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
         let (gate, count) = (Arc::clone(&permits), Arc::clone(&begun));

@@ -1,7 +1,7 @@
-//! Recovery of a cluster that lost its majority for good, on a server that is not running.
+//! Recovery of a cluster that permanently lost its majority, on a server that is not running.
 //!
-//! The survivor's log gets one more entry, a membership, under a new cluster id. Servers that keep the old id are
-//! refused from then on, and so cannot form a second majority with what they remember.
+//! The log of the survivor gets one more entry, a membership, under a new cluster id. Servers that keep the
+//! old id are refused from then on. So they cannot form a second majority from their logs.
 
 mod peers_file;
 
@@ -16,21 +16,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use uuid::Uuid;
 
-/// What a stopped server knows, for the operator's decision to recover.
+/// The state of a stopped server, for the operator's decision about a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survivor {
     /// The server's place in the log.
     pub identity: Identity,
     /// Term and index of the last entry. Commands that other servers acknowledged after it are lost by a recovery.
     pub last: Option<(u64, u64)>,
-    /// Index of the last entry that the server knew to be committed. Later entries of its log take effect by a
-    /// recovery, although they may never have been acknowledged.
+    /// Index of the last entry that is committed according to the server. A recovery lets later entries of
+    /// its log take effect, although they may never have been acknowledged.
     pub committed: Option<u64>,
-    /// The members in the last membership that the server has, with whether they vote.
+    /// The members in the last membership in the server's log, and whether each of them votes.
     pub members: BTreeMap<ServerId, (Peer, bool)>,
 }
 
-/// An open log and what it holds.
+/// An open log and its content.
 struct Opened {
     log: Offline,
     last: Option<LogId>,
@@ -84,7 +84,7 @@ impl Opened {
         // Servers that are recovered together write an equal entry, because their logs end equally.
         let log_id = LogId::new(CommittedLeaderId::new(term + 1), index + 1);
         let entry = Entry { log_id, payload: EntryPayload::Membership(membership) };
-        // Newer than every vote that this server gave, so that nothing old counts.
+        // Newer than every vote of this server, so that no old vote counts.
         let voted = self.log.vote.map_or(0, |vote| vote.leader_id().term);
         let vote = Vote::new(voted.max(term + 1) + 1, number.0);
         let identity = Identity { cluster: Some(cluster), number: Some(number) };
@@ -92,7 +92,7 @@ impl Opened {
     }
 }
 
-/// Reads what a stopped server knows. Changes nothing.
+/// Reads the state of a stopped server. Changes no file.
 ///
 /// # Errors
 /// [`Error::Locked`] while a server uses the directory; [`Error::DataDir`], [`Error::Log`] and
@@ -107,7 +107,7 @@ pub fn survivor(dir: &Path) -> Result<Survivor, Error> {
     })
 }
 
-/// Makes a stopped server the only member of a new cluster that continues with its log.
+/// Recovers a stopped server as the only member of a new cluster that continues with the log of the server.
 ///
 /// # Errors
 /// As [`survivor`]; [`Error::NotAdmitted`] if the server was never a member.
@@ -130,9 +130,9 @@ pub struct RecoveryPeer {
     pub non_voter: bool,
 }
 
-/// Makes a stopped server a member of a new cluster of the given servers. The same must be done on each of them. The
-/// new cluster id follows from the list and the last entry, so servers whose logs end differently refuse each other.
-/// Returns the new cluster id.
+/// Recovers a stopped server as a member of a new cluster of the given servers. The operator must do the same on
+/// each of them. The new cluster id follows from the list and the last entry, so servers whose logs end
+/// differently refuse each other. Returns the new cluster id.
 ///
 /// # Errors
 /// As [`recover_alone`]; [`Error::Membership`] if a server was no member before, or if `own` is not in the list.
@@ -157,8 +157,8 @@ fn recover_opened(opened: &mut Opened, own: Uuid, peers: &[RecoveryPeer]) -> Res
     if !members.get(&number).is_some_and(|(peer, _)| is_own(peer)) {
         return Err(MembershipError::NotMember(number).into());
     }
-    // A crash after an earlier recovery, or a membership that needs no recovery: another cluster id would separate
-    // this server from the others.
+    // The server crashed after an earlier recovery, or the membership needs no recovery. Another cluster id
+    // would separate this server from the others.
     if let Some(cluster) = opened.log.identity.cluster
         && opened.last == opened.membership_at
         && opened.members() == members

@@ -20,7 +20,7 @@ pub(crate) use machine::{Runtime, now, sleep_until, timeout};
 #[cfg(feature = "simulation")]
 pub(crate) use crate::sim::{Runtime, now, sleep_until, timeout};
 
-/// Returns for how long this machine was suspended in all: `CLOCK_MONOTONIC` stands still meanwhile.
+/// Returns the total time for which this machine was suspended: `CLOCK_MONOTONIC` does not advance meanwhile.
 pub(crate) fn suspended() -> Duration {
     #[cfg(feature = "simulation")]
     if let Some(suspended) = crate::sim::suspended() {

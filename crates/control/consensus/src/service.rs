@@ -1,4 +1,4 @@
-//! The long-running part: timers, the published leadership, and the watch over the disk.
+//! The long-running part: timers, the published leadership, and checks of the disk.
 
 use crate::handle::{Handle, Leadership};
 use crate::log::DiskHealth;
@@ -16,9 +16,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long the shutdown waits until the log file is closed.
+/// The time for which the shutdown waits until the log file is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a leader among several looks at its disk.
+/// The interval at which a leader among several servers checks its disk.
 const DISK_INTERVAL: Duration = Duration::from_millis(250);
 /// Age of the oldest write at which a leader gives up its leadership.
 const MAX_FLUSH: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ impl Service {
     /// Runs until `cancel` or [`Handle::shutdown`], then stops the log and closes its files.
     ///
     /// # Errors
-    /// [`Error::Fatal`] at once if the log cannot continue. The process should then end.
+    /// [`Error::Fatal`] immediately if the log cannot continue. The process should then end.
     pub fn run(self, cancel: CancellationToken) -> BoxFuture<'static, Result<(), Error>> {
         async move {
             let result = tokio::select! {
@@ -50,7 +50,8 @@ impl Service {
                 () = cancel.cancelled() => Ok(()),
                 () = self.inner.stopped.cancelled() => Ok(()),
                 () = self.inner.launched.cancelled() => self.supervise(&cancel).await,
-                // Without openraft, nothing else notices. No later write succeeds, so the server could never be admitted.
+                // Without openraft, no other part notices. No later write succeeds, so the server could
+                // never be admitted.
                 () = self.inner.writer.failed() => {
                     Err(Error::fatal("writing the replicated log failed before the server had a number"))
                 }
@@ -92,11 +93,11 @@ impl Service {
 struct Supervisor<'a> {
     inner: &'a Arc<Inner>,
     running: &'a Running,
-    /// The term in which this server has taken over as the leader, and since when.
+    /// The term in which this server has taken over as the leader, and the time of the takeover.
     ready: Option<(u64, Instant)>,
     /// The term in which this server takes over, and the round that completes it.
     round: Option<(u64, BoxFuture<'a, Result<u64, Error>>)>,
-    /// The work that shortens the log, while there is some.
+    /// The work that shortens the log, or `None` without such work.
     shortening: Option<BoxFuture<'a, Result<(), Error>>>,
 }
 
@@ -111,7 +112,7 @@ impl Supervisor<'_> {
             let alone = self.is_alone(&seen);
             let follows = !alone && !seen.state.is_leader();
             let certain = if follows { self.certain_until(&seen) } else { None };
-            // Without a leader: to notice that there is one again.
+            // Without a leader: to notice the next leader.
             let again = certain.or_else(|| follows.then(|| now() + self.certainty()));
             self.set_timers(alone, certain.is_some(), hold.is_some());
             self.follow(&seen);
@@ -134,7 +135,7 @@ impl Supervisor<'_> {
                 () = self.inner.contact.moved(), if follows => {}
                 () = until(again) => {}
                 () = sleep_until(look), if !alone && seen.state.is_leader() => {
-                    // A process that was stopped had no time to flush: its writes are judged at the next look.
+                    // A process that was stopped had no time to flush: its writes are checked in the next interval.
                     let stopped = now().saturating_duration_since(look) >= DISK_INTERVAL;
                     look = now() + DISK_INTERVAL;
                     let health = self.inner.writer.health();
@@ -156,8 +157,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Returns until when this server needs no timer for elections, because its leader was in contact a moment ago. A
-    /// server that voted for a candidate has no leader, and its wait for the outcome is shorter than a lease.
+    /// Returns the time until which this server needs no timer for elections, because of the last message
+    /// of its leader. A server that voted for a candidate has no leader, and its wait for the outcome is
+    /// shorter than a lease.
     fn certain_until(&self, seen: &ServerMetrics) -> Option<Instant> {
         seen.current_leader?;
         let age = self.inner.contact.age()?;
@@ -168,7 +170,7 @@ impl Supervisor<'_> {
         self.inner.config().timing.certainty()
     }
 
-    /// Switches the timers that this server needs. The ticks of openraft are most of the work of a server at rest.
+    /// Switches on the timers that this server needs. The ticks of openraft are most of the work of an idle server.
     fn set_timers(&self, alone: bool, certain: bool, held: bool) {
         let timers = self.running.raft.runtime_config();
         timers.tick(!alone && !certain);
@@ -176,7 +178,7 @@ impl Supervisor<'_> {
         timers.elect(!alone && !held);
     }
 
-    /// Begins to take over when this server was elected.
+    /// Begins the takeover when this server was elected.
     fn follow(&mut self, seen: &ServerMetrics) {
         let led = led_term(seen);
         if self.ready.is_some_and(|(term, _)| Some(term) != led) {
@@ -197,7 +199,7 @@ impl Supervisor<'_> {
         self.round = None;
         match outcome {
             Ok(_) => self.ready = Some((term, now())),
-            // Either there is no quorum, and the next round tries again, or leadership ends.
+            // Either there is no quorum, and the next round retries, or leadership ends.
             Err(error) => tracing::info!(term, %error, "taking over as the leader"),
         }
     }
@@ -249,7 +251,7 @@ fn is_hung(health: DiskHealth) -> bool {
     health.oldest_write.is_some_and(|age| age >= MAX_FLUSH) || health.unflushed_bytes >= MAX_UNFLUSHED
 }
 
-/// Waits for the round, or for ever without one.
+/// Waits for the round, or for ever if it is `None`.
 async fn next_round(
     round: &mut Option<(u64, BoxFuture<'_, Result<u64, Error>>)>,
 ) -> (u64, Result<u64, Error>) {
@@ -259,7 +261,7 @@ async fn next_round(
     }
 }
 
-/// Waits for the end of some work, or for ever without any.
+/// Waits for the end of the work, or for ever if it is `None`.
 async fn ended(work: &mut Option<BoxFuture<'_, Result<(), Error>>>) -> Result<(), Error> {
     match work {
         Some(work) => work.await,
@@ -278,7 +280,7 @@ async fn shorten(inner: &Arc<Inner>, running: &Running) -> Result<(), Error> {
     }
 }
 
-/// Waits until an instant, or for ever without one.
+/// Waits until an instant, or for ever if it is `None`.
 async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,

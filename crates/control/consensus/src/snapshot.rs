@@ -27,10 +27,10 @@ const PART: &str = "part";
 /// The encoded state of a snapshot, in memory or in a file.
 #[derive(Clone, Debug)]
 pub(crate) enum SnapshotData {
-    /// In pieces: one buffer that grows with the state would be copied again and again.
+    /// In pieces: a single growing buffer would be copied repeatedly.
     Memory(Arc<[Bytes]>),
     File(PathBuf),
-    /// Received from the leader and not installed yet.
+    /// A snapshot that was received from the leader and is not installed yet.
     Received(Arc<Received>),
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Received(PathBuf);
 
 impl Drop for Received {
     fn drop(&mut self) {
-        // Absent after it was renamed. Otherwise removed at the next start at the latest.
+        // The file is absent after a rename. A file that this call does not remove is removed at the next start.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -50,7 +50,7 @@ impl SnapshotData {
         Self::Memory([payload].into())
     }
 
-    /// Returns the payload; reads and verifies it if it is in a file.
+    /// Returns the payload, after it was read from the file and verified if it is in a file.
     pub(crate) fn load(&self) -> io::Result<Bytes> {
         match self {
             Self::Memory(pieces) => match &**pieces {
@@ -62,7 +62,7 @@ impl SnapshotData {
         }
     }
 
-    /// Returns the number of bytes of the payload; of a file, with its front.
+    /// Returns the number of bytes of the payload; for a file, including its front.
     fn bytes(&self) -> io::Result<u64> {
         match self {
             Self::Memory(pieces) => Ok(pieces.iter().map(|piece| piece.len() as u64).sum()),
@@ -71,7 +71,7 @@ impl SnapshotData {
         }
     }
 
-    /// Returns the number of bytes to send, and the bytes in pieces.
+    /// Returns the number of bytes to send, and a stream of the bytes in pieces.
     pub(crate) async fn chunks(
         &self,
         meta: &SnapshotMeta,
@@ -117,7 +117,7 @@ impl SnapshotData {
     }
 }
 
-/// Keeps each write as a piece.
+/// A writer that keeps each write as a piece.
 struct Pieces(Vec<Bytes>);
 
 impl Write for Pieces {
@@ -131,7 +131,7 @@ impl Write for Pieces {
     }
 }
 
-/// Receives snapshots from the leader. Holds no log, so that it does not keep the directory locked.
+/// The part that receives snapshots from the leader. It holds no log, so that the directory does not stay locked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inbox {
     dir: Option<PathBuf>,
@@ -189,7 +189,7 @@ impl Inbox {
 pub(crate) struct SnapshotStore {
     dir: Option<PathBuf>,
     newest: Arc<Mutex<Option<(SnapshotMeta, SnapshotData)>>>,
-    /// The log of the same directory. A snapshot may still be written when the log is shut down; until then the
+    /// The log of the same directory. A snapshot may still be written while the log shuts down; until then the
     /// directory stays locked.
     _log: Option<LogStore>,
     #[cfg(feature = "simulation")]
@@ -203,7 +203,7 @@ impl SnapshotStore {
     }
 
     /// Opens `<data_dir>/snapshots` and finds the newest readable snapshot. Fails if the log no longer contains the
-    /// entries after it.
+    /// entries after that snapshot.
     pub(crate) fn open(data_dir: &Path, purged: Option<LogId>) -> Result<Self, Error> {
         let dir = data_dir.join("snapshots");
         make_dir(&dir)?;
@@ -263,7 +263,7 @@ impl SnapshotStore {
         newest.as_ref().map(|(meta, data)| RaftSnapshot { meta: meta.clone(), snapshot: data.clone() })
     }
 
-    /// Returns the size of the newest snapshot; 0 without one that can be found.
+    /// Returns the size of the newest snapshot in bytes; 0 without a readable snapshot.
     pub(crate) fn newest_bytes(&self) -> u64 {
         let newest = self.newest.lock();
         newest.as_ref().and_then(|(_, data)| data.bytes().ok()).unwrap_or(0)
@@ -288,7 +288,7 @@ impl SnapshotStore {
         self.write(meta, Capture::whole(move || Ok(payload.into())))
     }
 
-    /// Stores a snapshot that was received as the newest one. Blocks on the disk.
+    /// Stores a received snapshot as the newest one. Blocks on the disk.
     pub(crate) fn adopt(&self, meta: SnapshotMeta, data: SnapshotData) -> io::Result<RaftSnapshot> {
         let data = match (&self.dir, data) {
             (Some(dir), SnapshotData::Received(received)) => {
@@ -320,7 +320,7 @@ impl SnapshotStore {
     }
 }
 
-/// Returns the newest readable snapshot in `dir`, with the index of its last entry. Changes nothing.
+/// Returns the newest readable snapshot in `dir`, with its metadata. Changes no file.
 pub(crate) fn newest_in(dir: &Path) -> io::Result<Option<(SnapshotMeta, Bytes)>> {
     let mut names = Vec::new();
     match fs::read_dir(dir) {
@@ -363,13 +363,13 @@ fn list(dir: &Path) -> io::Result<Vec<((u64, u64), PathBuf)>> {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if name.ends_with(".new") {
-            // Left by a crash while writing.
+            // A crash during a write left this file.
             fs::remove_file(&path)?;
         } else if let Some(key) = parse_name(name) {
             found.push((key, path));
         }
     }
-    // By index first, which alone decides how many entries a snapshot covers.
+    // Sorted by index first, because only the index decides how many entries a snapshot covers.
     found.sort_by_key(|((term, index), _)| (*index, *term));
     Ok(found)
 }

@@ -1,4 +1,4 @@
-//! Starting one server's part in the log.
+//! The start of one server in the log.
 
 use crate::blocking::blocking;
 use crate::commits::Commits;
@@ -28,7 +28,7 @@ use tokio::sync::{Mutex, Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What all handles of one server share.
+/// The state that all handles of one server share.
 pub(crate) struct Inner {
     config: Config,
     transport: Arc<dyn PeerTransport>,
@@ -50,28 +50,28 @@ struct Waiting {
     machine: Machine,
 }
 
-/// The running log of a server that has a number. Nothing in it keeps the files open after a shutdown.
+/// The running log of a server that has a number. No field keeps the files open after a shutdown.
 pub(crate) struct Running {
     pub(crate) raft: Core,
     pub(crate) number: ServerId,
     pub(crate) inbox: Inbox,
     pub(crate) rounds: Rounds,
-    /// Questions to the leader for an index to read at.
+    /// Requests to the leader for an index to read at.
     pub(crate) questions: Rounds,
     pub(crate) suspensions: Suspensions,
-    /// Until then this server neither votes nor starts an election.
+    /// The time until which this server neither votes nor starts an election.
     pub(crate) held_until: Option<Instant>,
     /// Index of the last applied entry.
     pub(crate) applied: Arc<AtomicU64>,
     /// The highest index that a follower may have applied, because this server sent it as committed.
     pub(crate) shown: Arc<AtomicU64>,
-    /// The commits that followers need at once.
+    /// The commits that followers need without delay.
     pub(crate) commits: Arc<Commits>,
     /// Notified when the commands since the newest snapshot are too large.
     pub(crate) snapshot_due: Arc<Notify>,
-    /// Makes the next snapshot one that is not deferred.
+    /// Prevents the deferral of the next snapshot.
     pub(crate) snapshot_requested: Arc<AtomicBool>,
-    /// The last entry on disk at the start. The state before the restart contained no later one.
+    /// The last entry on disk at the start. The state before the restart contained no later entry.
     pub(crate) tail: Option<u64>,
     /// The term in which this server has begun to give up its leadership; 0 before the first.
     pub(crate) given_up: AtomicU64,
@@ -90,9 +90,10 @@ pub struct Consensus;
 impl Consensus {
     /// Opens the log and restores the state machine.
     ///
-    /// A server that is the only voter is the leader when this returns, and its state machine contains every command
-    /// that was ever acknowledged. A member of a larger cluster finds its place while [`Service::run`] runs, see
-    /// [`Handle::recovered`]. The service must be run as long as the handle is used.
+    /// A server that is the only voter is the leader when this call returns, and its state machine contains
+    /// every command that was ever acknowledged. A member of a larger cluster joins it while
+    /// [`Service::run`] runs, see [`Handle::recovered`]. The service must run as long as the handle is
+    /// used.
     ///
     /// # Errors
     /// If the configuration is refused; if the data directory is unusable, in use or damaged; if the state machine
@@ -176,8 +177,8 @@ async fn open(
     .map_err(Error::fatal)?
 }
 
-/// Returns the number of entries that stay in the log. If the previous snapshot has to stay usable, they include those since it,
-/// also if the newest one was deferred.
+/// Returns the number of entries that stay in the log. If the previous snapshot must stay usable, the log
+/// keeps all entries since that snapshot, also if the newest one was deferred.
 fn kept(config: &Config) -> u64 {
     let keeps_previous = config.keep_entries >= config.snapshot_after_entries;
     let deferred = if keeps_previous { MAX_DEFERRED + 1 } else { 0 };
@@ -192,19 +193,20 @@ fn openraft_config(config: &Config) -> Result<Arc<openraft::Config>, Error> {
         election_timeout_min,
         election_timeout_max,
         heartbeat_interval: timing.heartbeat_millis(),
-        // A leader without a quorum keeps silent for this time, in turns, so that its followers can elect another one.
+        // A leader without a quorum repeatedly keeps silent for this time, so that its followers can elect
+        // another leader.
         quorum_loss_probe_interval: Some(3 * election_timeout_max),
-        // Only shown to the transport, which has its own rule.
+        // A value that only the transport receives, and ignores.
         install_snapshot_timeout: 600_000,
         // The number of bytes is limited by the log.
         max_payload_entries: 1024,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_after_entries),
         max_in_snapshot_log_to_keep: kept(config),
         enable_pre_vote: Some(true),
-        // A restarted leader must not go on without a vote: its state and its commits are not durable.
+        // A restarted leader must not continue without a vote: its state and its commits are not durable.
         enable_leader_restore: Some(planted!(LeaderRestore)),
         backoff: String::from("50ms 100ms ..1s"),
-        // A single voter needs no clock. The service switches these on when there are others.
+        // A single voter needs no clock. The service switches the clock on when there are other members.
         enable_tick: false,
         enable_heartbeat: false,
         enable_elect: false,
@@ -231,7 +233,7 @@ impl Inner {
         &self.config
     }
 
-    /// Records the server's place in a cluster, and starts its log if it waited for that.
+    /// Records the server's number in a cluster, and starts its log if the log waited for the number.
     pub(crate) async fn admit(&self, admitted: Identity) -> Result<(), Error> {
         let mut waiting = self.waiting.lock().await;
         let identity = self.identity();
@@ -313,18 +315,18 @@ impl Inner {
     }
 }
 
-/// The place of a server right after its start.
+/// The role of a server right after its start.
 enum Began {
     /// The only voter, and the leader.
     Leading { term: u64 },
-    /// A server without any entry.
+    /// A server without entries in its log.
     Fresh,
     /// One of several members.
     Member,
 }
 
-/// Forms a cluster of one if the log is empty and the configuration says so. Waits until the only voter is the leader
-/// with all entries applied.
+/// Forms a cluster of one if the log is empty and the configuration requests it. Waits until the only voter
+/// is the leader with all entries applied.
 async fn begin(raft: &Core, number: ServerId, config: &Config, pristine: bool) -> Result<Began, Error> {
     if !raft.is_initialized().await.map_err(fatal)? {
         let Start::Alone(_) = config.start else { return Ok(Began::Fresh) };
@@ -352,7 +354,7 @@ async fn begin(raft: &Core, number: ServerId, config: &Config, pristine: bool) -
     Ok(Began::Leading { term })
 }
 
-/// Writes the first membership. A log that has one already stays as it is.
+/// Writes the first membership. A log that already has a membership stays unchanged.
 pub(crate) async fn initialize(raft: &Core, members: BTreeMap<u64, crate::Peer>) -> Result<(), Error> {
     match raft.initialize(members).await {
         Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => Ok(()),
@@ -363,7 +365,7 @@ pub(crate) async fn initialize(raft: &Core, members: BTreeMap<u64, crate::Peer>)
     }
 }
 
-/// Returns the term in which this server is the leader, whether or not a quorum has confirmed it.
+/// Returns the term in which this server is the leader, confirmed by a quorum or not.
 pub(crate) fn led_term(metrics: &ServerMetrics) -> Option<u64> {
     metrics.state.is_leader().then(|| metrics.vote.leader_id().term)
 }
@@ -380,10 +382,10 @@ pub(crate) fn fatal(error: Fatal<TypeConfig>) -> Error {
     }
 }
 
-/// Returns why openraft's core has stopped.
+/// Returns the reason that openraft's core has stopped.
 pub(crate) fn why_stopped(raft: &Core) -> Error {
     match raft.metrics().borrow_watched().running_state.clone() {
-        // An ordered end leaves its reason. A server without its log must not go on.
+        // An ordered end records its reason. A server without its log must not continue.
         Ok(()) => Error::fatal("the replicated log ended without a reason: its task panicked"),
         Err(error) => fatal(error),
     }

@@ -90,7 +90,7 @@ async fn indexes(log: &mut LogStore) -> Vec<u64> {
     entries.iter().map(|entry| entry.log_id.index).collect()
 }
 
-/// A reader that saw the state of a snapshot must not see an older one after a restart.
+/// Checks that a reader that saw the state of a snapshot does not see an older state after a restart.
 #[cfg(feature = "simulation")]
 #[tokio::test]
 async fn a_received_snapshot_is_on_disk_before_its_state_is_shown() {
@@ -124,7 +124,7 @@ async fn log_and_vote_survive_a_restart() {
     let vote = Vote::new(4, 1);
     let (mut log, closed) = open(dir.path()).unwrap();
     log.save_vote(&vote).await.unwrap();
-    // More than stays in memory, so that a read spans disk and memory.
+    // More entries than stay in memory, so that a read spans disk and memory.
     log.blocking_append((0..1000).map(|index| entry(index, "x"))).await.unwrap();
     log.truncate_after(Some(log_id::<TypeConfig>(1, 1, 899))).await.unwrap();
     log.purge(log_id::<TypeConfig>(1, 1, 99)).await.unwrap();
@@ -195,7 +195,7 @@ mod model {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// After any steps, the log contains the indexes after `purged` up to `last`.
+        /// Checks that after any steps, the log contains the indexes after `purged` up to `last`.
         #[test]
         fn the_log_is_what_was_done_to_it(steps in proptest::collection::vec(step(), 1..25)) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -211,7 +211,7 @@ mod model {
                             next += count;
                         }
                         Step::Truncate(count) => {
-                            // openraft never removes applied entries, and therefore no purged ones.
+                            // openraft never removes applied entries, and therefore no purged entries.
                             let keep = next.saturating_sub(count).max(first);
                             log.truncate_after(keep.checked_sub(1).map(id)).await.unwrap();
                             next = keep;

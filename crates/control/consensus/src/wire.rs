@@ -2,7 +2,7 @@
 //!
 //! A message is a header of 33 bytes and a body in MessagePack with field names. The header holds the version of this
 //! form (1), the cluster's id (16 bytes), and the numbers of sender and receiver (8 bytes each, little-endian). A
-//! response is a body alone.
+//! response has only a body.
 
 use crate::{ClusterId, Error, ServerId};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -13,7 +13,7 @@ use uuid::Uuid;
 const VERSION: u8 = 1;
 const HEADER: usize = 33;
 
-/// The identities on both ends of a message.
+/// The cluster, and the numbers of sender and receiver of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) cluster: ClusterId,

@@ -1,7 +1,8 @@
 //! The log on disk: segments with one writer thread.
 //!
-//! The thread executes all writes in the order of their requests. It combines all waiting writes (up to a limit) into
-//! one transaction. So many writes under load need one flush, while a single write is executed at once.
+//! The thread executes all writes in the order of their requests. It combines all waiting writes (up to a
+//! limit) into one transaction. So many writes under load need one flush, while a single write is executed
+//! immediately.
 
 use super::files::Directory;
 use super::old;
@@ -55,8 +56,9 @@ pub(super) struct Recovered {
     pub(super) last: Option<LogId>,
 }
 
-/// A handle to the open log and its writer. The order of the fields matters: the reader must be dropped before the
-/// sender that ends the writer. The writer then drops the last reference, and `closed` means that the files are closed.
+/// A handle to the open log and its writer. The order of the fields matters: the reader must be dropped
+/// before the sender that ends the writer. So the writer drops the last reference, and `closed` means that
+/// the files are closed.
 #[derive(Debug)]
 pub(super) struct Disk {
     reader: Reader,
@@ -89,7 +91,7 @@ fn lock_dir(dir: &Path) -> Result<File, Error> {
     }
 }
 
-/// Opens `dir`, creates it if absent, and reads the facts needed at the start.
+/// Opens `dir`, creates it if absent, and reads the state of the log.
 pub(super) fn open(dir: &Path) -> Result<(Opened, Recovered), Error> {
     make_dir(dir)?;
     let lock = lock_dir(dir)?;
@@ -103,12 +105,12 @@ fn open_store(dir: &Path, lock: &File) -> Result<Store, Error> {
     let open = || Store::open(Box::new(Directory::open(dir)?));
     let found = old::find(dir).map_err(open_error(dir))?;
     if matches!(found, old::Found::Database) {
-        // The first store finds the segments of a conversion that did not end, and removes them.
+        // The first store finds the segments of an incomplete conversion, and removes them.
         old::convert(dir, lock).map_err(open_error(dir))?;
     }
     let mut store = open().map_err(open_error(dir))?;
     if matches!(found, old::Found::Nothing) {
-        // In this order: the sentence means that there are segments.
+        // In this order: the sentence in the older file means that there are segments.
         store.begin().and_then(|()| old::mark(dir, lock)).map_err(Error::data_dir(dir))?;
     } else if store.is_empty() {
         return Err(log_error(dir)(Malformed::NoSegments.into()));
@@ -137,13 +139,14 @@ pub(crate) struct Offline {
     /// The last removed entry.
     pub(crate) purged: Option<LogId>,
     pub(crate) committed: Option<LogId>,
-    /// All entries after it.
+    /// All entries after the last removed entry.
     pub(crate) entries: Vec<Entry>,
     /// Declared last: released after the files are closed.
     _lock: File,
 }
 
-/// Opens the log of a server that is not running. Changes nothing, except that a log of the older form is converted.
+/// Opens the log of a server that is not running. Changes no file, except that a log of the older form is
+/// converted.
 pub(crate) fn open_offline(dir: &Path) -> Result<Offline, Error> {
     let lock = lock_dir(dir)?;
     if matches!(old::find(dir).map_err(open_error(dir))?, old::Found::Nothing) {
@@ -158,8 +161,8 @@ pub(crate) fn open_offline(dir: &Path) -> Result<Offline, Error> {
 }
 
 impl Offline {
-    /// Appends one entry with a new identity and a new vote, in one transaction. `last` is the entry before it, which may
-    /// be in a snapshot only.
+    /// Appends one entry with a new identity and a new vote, in one transaction. `last` is the entry before
+    /// the new one; it may be in a snapshot only.
     pub(crate) fn append(
         &mut self,
         entry: &Entry,
@@ -203,7 +206,7 @@ fn recover(store: &Store) -> Result<Recovered, BoxError> {
 }
 
 impl Disk {
-    /// Starts the writer. It ends, and cancels `closed`, after the last handle was dropped.
+    /// Starts the writer. The writer ends, and cancels `closed`, after the last handle was dropped.
     pub(super) fn start(
         opened: Opened,
         cache: Arc<Mutex<Cache>>,
@@ -233,7 +236,7 @@ impl Disk {
         Ok(Self { reader, jobs, cache })
     }
 
-    /// Appends entries to the cache and requests that they are written.
+    /// Appends entries to the cache and requests their write.
     pub(super) fn append(&self, entries: Vec<Entry>, done: IOFlushed<TypeConfig>) -> io::Result<()> {
         let mut cache = lock(&self.cache);
         cache.append(&entries)?;
@@ -264,7 +267,7 @@ impl Disk {
         self.ask(|reply| Job::Identity(identity, reply)).await
     }
 
-    /// Requests that entries are removed, without waiting for it.
+    /// Requests the removal of entries, without waiting for it.
     pub(super) fn purge(&self, upto: LogId) -> io::Result<()> {
         self.enqueue(&mut lock(&self.cache), Job::Purge(upto)).map_err(|_| ended())
     }
@@ -275,7 +278,7 @@ impl Disk {
         answer.await.map_err(|_| ended())?
     }
 
-    /// Returns the entries on disk from `start` to before `end`, as many as `limit` permits.
+    /// Returns the entries on disk from `start` to before `end`, up to `limit` bytes.
     pub(super) fn read(&self, start: u64, end: u64, limit: usize) -> io::Result<Vec<Entry>> {
         self.reader.read(start, end, limit).map_err(io::Error::other)
     }
@@ -294,14 +297,14 @@ impl Job {
     }
 
     fn finish(self, result: &io::Result<()>) {
-        // io::Error cannot be cloned, and each waiter needs its own.
+        // `io::Error` cannot be cloned, and each waiter needs a separate value.
         let result = match result {
             Ok(()) => Ok(()),
             Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
         };
         match self {
             Self::Append(_, done) => done.io_completed(result),
-            // A waiter that was dropped needs no answer.
+            // A waiter that was dropped needs no result.
             Self::Vote(_, reply) | Self::TruncateFrom(_, reply) | Self::Identity(_, reply) => {
                 let _ = reply.send(result);
             }
@@ -321,8 +324,8 @@ struct Writer {
     written: u64,
     /// The committed entry that is recorded on disk.
     committed: Option<LogId>,
-    /// The first error. After a failed flush the kernel may have dropped the pages, so a later successful flush proves
-    /// nothing, and all later writes fail with the first error.
+    /// The first error. After a failed flush the kernel may have dropped the pages, so a later successful
+    /// flush is no proof. All later writes fail with the first error.
     failed: Option<String>,
     queue: UnboundedReceiver<Job>,
 }
@@ -335,7 +338,7 @@ impl Writer {
         }
     }
 
-    /// Does the same as a task. Nothing is acknowledged before the virtual disk has flushed it.
+    /// Executes the writes in a task. No write is acknowledged before the virtual disk has flushed it.
     #[cfg(feature = "simulation")]
     async fn run_virtual(mut self, disk: crate::sim::VirtualDisk) {
         use openraft::rt::AsyncRuntime as _;
@@ -356,7 +359,7 @@ impl Writer {
         }
     }
 
-    /// Returns `first` with all jobs that wait, up to a limit.
+    /// Returns `first` with all waiting jobs, up to a limit.
     fn batch(&mut self, first: Job) -> Vec<Job> {
         let mut size = first.size();
         let mut batch = vec![first];
@@ -368,7 +371,7 @@ impl Writer {
         batch
     }
 
-    /// Writes a batch in one transaction and informs all that wait for it.
+    /// Writes a batch in one transaction and sends the result to all waiting callers.
     fn write(&mut self, batch: Vec<Job>) {
         let result = self.execute(&batch);
         self.report(batch, result);
@@ -401,7 +404,8 @@ impl Writer {
 
     fn commit(&mut self, batch: &[Job]) -> io::Result<()> {
         let mut written = self.written;
-        // An entry may be committed by other servers before this disk has it. What is recorded must be in the log.
+        // An entry may be committed by other servers before this disk has it. The recorded entry must be in
+        // the log.
         let committed = lock(&self.cache).committed;
         let mut records = Vec::with_capacity(batch.len() + 1);
         for job in batch {

@@ -16,7 +16,7 @@ pub(crate) trait SegmentFile: fmt::Debug + Send + Sync {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     fn set_size(&self, size: u64) -> io::Result<()>;
-    /// Makes all writes durable.
+    /// Flushes all writes to the disk.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -30,21 +30,22 @@ pub(crate) trait Segments: fmt::Debug + Send {
     /// Creates a segment that begins with `start` and has room for `size` bytes. It is durable once this returns.
     fn create(&mut self, id: u64, start: &[u8], size: u64) -> io::Result<Arc<dyn SegmentFile>>;
 
-    /// Removes a segment that holds nothing of use. It may appear again after a power loss.
+    /// Removes a segment without needed entries. The segment may appear again after a power loss.
     fn remove(&mut self, id: u64, file: Arc<dyn SegmentFile>) -> io::Result<()>;
 
-    /// Returns a number that nobody can predict.
+    /// Returns an unpredictable number.
     fn salt(&self) -> u64;
 }
 
-/// The name of a segment that is being made.
+/// The name of a segment that is being created.
 const NEW: &str = "new.part";
 /// The name of a removed segment that waits for its next use.
 const SPARE: &str = "spare.part";
 
 /// The segments in a directory, as files `<id>.log`.
 ///
-/// One removed segment is kept: a file whose blocks are allocated and written is the cheapest one to write.
+/// One removed segment is kept: a file whose blocks are allocated and written is the fastest to write
+/// again.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
@@ -53,7 +54,7 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory. Leftovers of an earlier process are replaced when their names are needed.
+    /// Opens the directory. Remaining files of an earlier process are replaced when their names are needed.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), handle: File::open(path)?, has_spare: false })
     }
@@ -113,7 +114,7 @@ impl Segments for Directory {
 
     fn remove(&mut self, id: u64, file: Arc<dyn SegmentFile>) -> io::Result<()> {
         let path = self.segment(id);
-        // A reader that still has the file must not see it change.
+        // A reader that still has the file must not see new content.
         if self.has_spare || Arc::strong_count(&file) > 1 || file.size()? != SEGMENT {
             return fs::remove_file(path);
         }

@@ -1,7 +1,7 @@
 //! The older form of the log, a redb file, and its conversion.
 //!
-//! A program that knows only the older form must not take a directory with segments for an empty one. So the name of
-//! the older file stays in use: it holds a sentence, which is not a database.
+//! A program that supports only the older form must not treat a directory with segments as empty. So the
+//! name of the older file stays in use: the file holds a sentence, which is not a database.
 
 use super::files::Directory;
 use super::record::{Fact, Record};
@@ -36,7 +36,7 @@ pub(super) enum Found {
     Mark,
 }
 
-/// Looks at the older file.
+/// Returns the kind of content of the older file.
 pub(super) fn find(dir: &Path) -> Result<Found, BoxError> {
     let mut start = Vec::new();
     match File::open(dir.join(FILE)) {
@@ -64,8 +64,8 @@ pub(super) fn mark(dir: &Path, handle: &File) -> io::Result<()> {
     handle.sync_all()
 }
 
-/// Writes the content of the older file as segments, and then replaces the file. A conversion that ends early has no
-/// effect: the next one begins again.
+/// Writes the content of the older file as segments, and then replaces the file. A conversion that ends
+/// early has no effect: the next conversion begins again.
 pub(super) fn convert(dir: &Path, handle: &File) -> Result<(), BoxError> {
     for row in fs::read_dir(dir)? {
         let path = row?.path();

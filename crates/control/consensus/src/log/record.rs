@@ -1,4 +1,4 @@
-//! The records in a frame: entries of the log, and facts about it.
+//! The records in a frame: entries of the log, and facts about the log.
 
 use crate::raft::{Entry, LogId, Vote};
 use crate::{ClusterId, Identity, ServerId};
@@ -10,7 +10,7 @@ use std::ops::Range;
 const ENTRY: u8 = 1;
 const FACT: u8 = 2;
 
-/// A change of the log, as it is written.
+/// A change of the log, in the form for writing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Record<'a> {
     Entry(&'a Entry),
@@ -21,31 +21,31 @@ pub(super) enum Record<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Fact {
     Vote(Vote),
-    /// Entries from this index on are removed.
+    /// Entries from this index on, inclusively, are removed.
     TruncatedFrom(u64),
-    /// Entries up to this one are removed.
+    /// Entries up to this entry, inclusively, are removed.
     Purged(LogId),
     /// The newest entry that is known to be committed.
     Committed(LogId),
-    /// Entries before this index, as far as they were not removed, are in earlier segments.
+    /// Earlier segments have the entries before this index, except removed entries.
     Follows(u64),
     Cluster(ClusterId),
     Server(ServerId),
 }
 
-/// A record as it is read. An entry stays encoded.
+/// A record in the form after reading, in which an entry stays encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     Entry {
         index: u64,
         term: u64,
-        /// Where its encoding is in the frame's body.
+        /// The range of the encoding in the body of the frame.
         bytes: Range<usize>,
     },
     Fact(Fact),
 }
 
-/// Why bytes are not a part of the log.
+/// The reason that bytes are not a part of the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("the header is damaged")]
@@ -83,7 +83,7 @@ impl Fact {
     }
 }
 
-/// Appends a record to the body of a frame. Returns where the encoding of an entry is in the buffer.
+/// Appends a record to the body of a frame. Returns the range of an entry's encoding in the buffer.
 pub(super) fn encode(record: Record<'_>, body: &mut Vec<u8>) -> io::Result<Range<usize>> {
     match record {
         Record::Entry(entry) => {

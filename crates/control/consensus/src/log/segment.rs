@@ -1,20 +1,21 @@
 //! The form of a segment, which is one file of the log: a header, then frames, one for each transaction.
 //!
-//! All integers are little-endian. A header has [`HEADER`] bytes: magic, the segment's id, its salt, the number of its
-//! first frame, the CRC-32 of these. A frame is the length of its body (u32), a CRC-32 (u32), its number (u64), the
-//! body, and zeros up to a multiple of [`ALIGN`]. Frames are numbered through all segments without a gap.
+//! All integers are little-endian. A header has [`HEADER`] bytes: magic, the segment's id, its salt, the
+//! number of its first frame, and the CRC-32 of these fields. A frame is the length of its body (u32), a
+//! CRC-32 (u32), its number (u64), the body, and zeros up to a multiple of [`ALIGN`]. Frames are numbered
+//! through all segments without a gap.
 //!
-//! The CRC-32 of a frame covers the salt, which is random for each segment. So neither the earlier content of a recycled
-//! file nor a command that imitates a frame is taken for one.
+//! The CRC-32 of a frame covers the salt, which is random for each segment. So neither the earlier content
+//! of a recycled file nor a command that imitates a frame is read as a frame.
 
 use super::record::Malformed;
 use std::ops::Range;
 
 /// Size of a segment in bytes, unless one frame needs more.
 pub(super) const SEGMENT: u64 = 4 * 1024 * 1024;
-/// Size of a segment's header.
+/// Size of a segment's header in bytes.
 pub(super) const HEADER: usize = 40;
-/// Size of a frame's head.
+/// Size of a frame's head in bytes.
 const HEAD: usize = 16;
 /// Frames begin at multiples of this number.
 const ALIGN: usize = 8;
@@ -65,7 +66,7 @@ pub(super) fn frame_size(body: usize) -> usize {
     (HEAD + body).next_multiple_of(ALIGN)
 }
 
-/// Returns the buffer of a frame without its head: the body is to be appended to it.
+/// Returns the buffer of a frame without its head; the caller appends the body.
 pub(super) fn begin_frame(capacity: usize) -> Vec<u8> {
     let mut frame = Vec::with_capacity(frame_size(capacity));
     frame.resize(HEAD, 0);
@@ -83,7 +84,7 @@ pub(super) fn end_frame(frame: &mut Vec<u8>, salt: u64, number: u64) -> Result<(
     Ok(())
 }
 
-/// Returns where the body of a frame begins in the buffer of the frame.
+/// Returns the offset of the body in the buffer of a frame.
 pub(super) const fn body_offset() -> usize {
     HEAD
 }
@@ -99,8 +100,8 @@ pub(super) fn frame_at(bytes: &[u8], offset: usize, salt: u64, number: u64) -> O
     intact.then_some(Frame { number, body })
 }
 
-/// Returns whether a complete frame with a later number follows somewhere. It proves that the frame at the offset was
-/// flushed: a frame is written only after the one before it is durable.
+/// Returns whether a complete frame with a later number follows. Such a frame proves that the frame at the
+/// offset was flushed: a frame is written only after the frame before it is durable.
 pub(super) fn has_later_frame(bytes: &[u8], offset: usize, salt: u64, number: u64) -> bool {
     let most = number + (bytes.len() / ALIGN) as u64;
     (offset..bytes.len()).step_by(ALIGN).any(|at| match u64_at(bytes, at + 8) {

@@ -1,4 +1,4 @@
-//! The log in segments: reading at the start, transactions, removal of what is not needed.
+//! The log in segments: reading at the start, transactions, and removal of unneeded segments.
 
 use super::files::{SegmentFile, Segments};
 use super::record::{self, Fact, Malformed, Read, Record};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-/// Where the encoding of an entry is.
+/// The position of the encoding of an entry.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     segment: u64,
@@ -73,7 +73,7 @@ impl Index {
         }
     }
 
-    /// Returns a number of places, at most all.
+    /// Returns `number` as a count of places, limited to all places.
     fn count(&self, number: u64) -> usize {
         usize::try_from(number).unwrap_or(usize::MAX).min(self.places.len())
     }
@@ -92,7 +92,8 @@ impl Index {
         Ok(())
     }
 
-    /// Checks that all entries follow each other, before they are on disk: a log with a gap could not be opened again.
+    /// Checks before a write that all entries follow each other: a log with a gap could not be opened
+    /// again.
     fn accepts(&self, changes: &[Change]) -> Result<(), Malformed> {
         let mut next = self.next();
         for change in changes {
@@ -130,8 +131,8 @@ impl Index {
         facts
     }
 
-    /// Checks that no entry is missing after the removed ones, and that no entry is one that a later leader removed: terms
-    /// never go down.
+    /// Checks that no entry is missing after the removed entries, and that terms never decrease. A smaller
+    /// term would mean an entry that a later leader removed.
     fn check(&self) -> Result<(), Malformed> {
         let (needed, next) = (self.needed(), self.next());
         let begins = self.first == needed || self.purged.is_none() && self.is_whole;
@@ -149,12 +150,12 @@ impl Index {
     }
 }
 
-/// Reads entries; clones share the index with the writer.
+/// The reader of entries; clones share the index with the writer.
 #[derive(Clone, Debug)]
 pub(super) struct Reader(Arc<Mutex<Index>>);
 
 impl Reader {
-    /// Returns the entries from `start` to before `end`, as many as `limit` permits.
+    /// Returns the entries from `start` to before `end`, up to `limit` bytes.
     pub(super) fn read(&self, start: u64, end: u64, limit: usize) -> Result<Vec<Entry>, BoxError> {
         let mut found = Vec::new();
         {
@@ -180,7 +181,7 @@ impl Reader {
         Ok(self.read(next.saturating_sub(1), next, 1)?.pop())
     }
 
-    /// Returns a fact of the index.
+    /// Returns a value that `read` takes from the index.
     pub(super) fn with<T>(&self, read: impl FnOnce(&Index) -> T) -> T {
         read(&self.0.lock())
     }
@@ -195,16 +196,16 @@ fn entry(index: u64, place: Place, file: &dyn SegmentFile) -> Result<Entry, BoxE
     Ok(record::value(&bytes)?)
 }
 
-/// The log, as its only writer has it.
+/// The log, as its only writer holds it.
 #[derive(Debug)]
 pub(super) struct Store {
     segments: Box<dyn Segments>,
     index: Arc<Mutex<Index>>,
     /// The segment that receives transactions; `None` from the start until the first transaction.
     active: Option<Active>,
-    /// The end of the newest segment from before the start.
+    /// The end of the newest segment that existed before the start.
     torn: Option<Torn>,
-    /// Segments that were removed, and that a power loss brought back.
+    /// Segments that were removed, and that exist again after a power loss.
     stale: Vec<(u64, Arc<dyn SegmentFile>)>,
     /// The number of the next frame.
     number: u64,
@@ -228,8 +229,8 @@ struct Torn {
 }
 
 impl Store {
-    /// Reads all segments, and makes the content durable: the process before may have ended between a write and its
-    /// flush.
+    /// Reads all segments, and flushes the newest one: the process before may have ended between a write and
+    /// its flush.
     pub(super) fn open(segments: Box<dyn Segments>) -> Result<Self, BoxError> {
         let ids = segments.list()?;
         let newest = ids.last().copied();
@@ -362,7 +363,7 @@ impl Store {
             return Ok(());
         }
         if let Some(torn) = self.torn.take() {
-            // What a crash left there must never follow a frame.
+            // The remains of a write before a crash must never follow a frame.
             torn.file.set_size(torn.end)?;
         }
         let (id, salt) = (self.next_id, self.segments.salt());
@@ -416,7 +417,8 @@ enum Change {
     Fact(Fact),
 }
 
-/// Returns the place of an entry whose encoding is in `bytes` of a buffer that begins at `base` of a segment.
+/// Returns the place of an entry whose encoding is in `bytes` of a buffer that begins at offset `base` of a
+/// segment.
 fn place(
     segment: u64,
     base: u64,

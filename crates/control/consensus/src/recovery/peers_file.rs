@@ -1,4 +1,4 @@
-//! The file `peers.json` beside the log: the members of a cluster that lost its majority, as an operator wrote them
+//! The file `peers.json` next to the log: the members of a cluster that lost its majority, as an operator wrote them
 //! (docs/reference/cluster.md, section 12.3).
 //!
 //! Two forms are read: an array of objects with `id`, `address` and `non_voter`, and an array of addresses alone.
@@ -86,7 +86,7 @@ pub enum EntryFault {
     /// The address is not `host:port`.
     #[error("the address {0:?} is not host:port")]
     Address(String),
-    /// The server was no member.
+    /// The id names a server that was not a member.
     #[error("server {0} was not a member of this cluster")]
     NotMember(Uuid),
     /// No member had the address.
@@ -97,7 +97,7 @@ pub enum EntryFault {
     Twice(Uuid),
 }
 
-/// An entry as it is written.
+/// An entry in the form of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
     Address(String),
@@ -105,7 +105,7 @@ enum Entry {
 }
 
 /// Applies the file `peers.json` in a server's log directory, and renames the file, so that it has its effect once.
-/// Returns `None` if there is no such file.
+/// Returns `None` if the file does not exist.
 ///
 /// # Errors
 /// [`Error::PeersFile`] if the content is refused; [`Error::DataDir`] if the file cannot be read or renamed; as
@@ -177,7 +177,7 @@ fn address(text: &str) -> Result<String, EntryFault> {
     if is_valid { Ok(text.trim().to_owned()) } else { Err(EntryFault::Address(text.to_owned())) }
 }
 
-/// Replaces addresses by the members that had them, and checks the list as a whole.
+/// Replaces each address by the member that had it, and checks the whole list.
 fn resolve(opened: &Opened, own: Uuid, entries: Vec<Entry>) -> Result<Vec<RecoveryPeer>, PeersFileFault> {
     let known = opened.members();
     let mut members: Vec<RecoveryPeer> = Vec::new();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const BEGINNING: i64 = 1_700_000_000_000_000_000;
 
 thread_local! {
-    /// How far each host's wall clock is ahead, in nanoseconds. A thread has one world in its life.
+    /// The nanoseconds by which each host's wall clock is ahead. A thread has one world in its life.
     static AHEAD: RefCell<BTreeMap<HostId, i64>> = const { RefCell::new(BTreeMap::new()) };
 }
 

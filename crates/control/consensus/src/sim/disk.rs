@@ -16,10 +16,10 @@ use tokio::sync::Notify;
 /// Bytes that a power loss writes completely or not at all.
 const SECTOR: usize = 512;
 
-/// The state of a disk that is not in order.
+/// The fault of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFault {
-    /// Flushes take this long.
+    /// Flushes take this time.
     Slow(Duration),
     /// Flushes do not return.
     Hung,
@@ -29,7 +29,7 @@ pub enum DiskFault {
     Full,
 }
 
-/// A change of the segment with this id.
+/// A change of the segment with an id.
 #[derive(Debug)]
 enum Write {
     Bytes { id: u64, offset: u64, bytes: Vec<u8> },
@@ -115,13 +115,13 @@ impl VirtualDisk {
         Self::default()
     }
 
-    /// Sets or ends a fault.
+    /// Sets a fault, or ends it if `fault` is `None`.
     pub fn set_fault(&self, fault: Option<DiskFault>) {
         self.state.lock().fault = fault;
         self.changed.notify_waiters();
     }
 
-    /// Ends the process that uses the disk: its writes are kept, also the ones that were not flushed.
+    /// Ends the process that uses the disk: its writes are kept, including writes that were not flushed.
     pub fn end_process(&self) {
         let mut state = self.state.lock();
         let all = state.pending.len();
@@ -129,7 +129,8 @@ impl VirtualDisk {
         state.start += 1;
     }
 
-    /// Ends the machine: of the writes that were not flushed, any part of the first groups is kept.
+    /// Ends the machine: some first groups of the writes that were not flushed are kept, and a part of the next
+    /// group.
     pub fn lose_power(&self, lots: &mut Lots) {
         let mut state = self.state.lock();
         state.pending.retain(|group| !group.is_empty());
@@ -172,7 +173,7 @@ impl VirtualDisk {
         Opened { disk: self.clone(), start: self.state.lock().start }
     }
 
-    /// Waits until everything that was written is durable.
+    /// Waits until all earlier writes are durable.
     pub(crate) async fn flush(&self, lots: &mut Lots) -> io::Result<()> {
         let groups = self.state.lock().pending.len();
         loop {
@@ -219,7 +220,7 @@ fn writable(state: &State) -> io::Result<()> {
     }
 }
 
-/// The log's segments on a virtual disk, as one start of the server has opened them.
+/// The log's segments on a virtual disk, opened by one start of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
     disk: VirtualDisk,
@@ -249,7 +250,7 @@ impl Opened {
         })
     }
 
-    /// Begins another group of writes. The log's writer waits with [`VirtualDisk::flush`] before it goes on.
+    /// Begins another group of writes. The log's writer waits in [`VirtualDisk::flush`] before it continues.
     fn separate(&self) -> io::Result<()> {
         self.with(|state| {
             if state.fault == Some(DiskFault::Broken) {
@@ -282,7 +283,7 @@ impl Segments for Opened {
     }
 
     fn salt(&self) -> u64 {
-        // Equal in each run of a seed.
+        // The same salt in each run of a seed.
         self.start
     }
 }

@@ -31,17 +31,17 @@ impl Lots {
         self.draw() % end
     }
 
-    /// Returns whether an event of `percent` happens.
+    /// Returns `true` with a probability of `percent`.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// Returns one element, or `None` of an empty slice.
+    /// Returns one element, or `None` if the slice is empty.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         if from.is_empty() { None } else { from.get(self.below(from.len() as u64) as usize) }
     }
 
-    /// Returns a duration between two.
+    /// Returns a random duration between two durations.
     pub fn between(&mut self, from: Duration, to: Duration) -> Duration {
         let span = to.saturating_sub(from).as_nanos() as u64;
         from + Duration::from_nanos(self.below(span.max(1)))

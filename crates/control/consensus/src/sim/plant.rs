@@ -11,9 +11,9 @@ pub enum Plant {
     VoteNotSaved,
     /// A truncation of the log is not written to the disk.
     TruncationLost,
-    /// A restarted leader goes on without a vote.
+    /// A restarted leader continues without a vote.
     LeaderRestore,
-    /// A lease for reads is twice as long as the time for which voters refuse others.
+    /// A lease for reads is twice as long as the time for which voters refuse other servers.
     LongLease,
 }
 

@@ -33,7 +33,7 @@ pub(super) fn with_world<T>(with: impl FnOnce(&Inner) -> T) -> Option<T> {
     world.map(|world| with(&world))
 }
 
-/// Returns whether this thread has a world.
+/// Returns whether the current thread has a world.
 pub fn is_simulated() -> bool {
     WORLD.with(|world| world.borrow().is_some())
 }
@@ -63,7 +63,7 @@ pub fn elapsed() -> Duration {
     with_world(Inner::elapsed).unwrap_or_default()
 }
 
-/// Returns for how long the current host was suspended; `None` without a world.
+/// Returns the time for which the current host was suspended; `None` without a world.
 pub(crate) fn suspended() -> Option<Duration> {
     with_world(Inner::suspended)
 }
@@ -83,15 +83,15 @@ pub async fn sleep_until(at: tokio::time::Instant) {
     Sleep::until(at).await;
 }
 
-/// Waits for a future, at most for a time.
+/// Waits for a future, at most for a duration.
 ///
 /// # Errors
-/// If the time is over.
+/// If the duration has passed.
 pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, Elapsed> {
     Timeout { future: Box::pin(future), sleep: Sleep::until(now() + duration) }.await
 }
 
-/// The time of a [`timeout`] is over.
+/// The error of a [`timeout`] whose duration has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("deadline has elapsed")]
 pub struct Elapsed;

@@ -50,15 +50,15 @@ struct Host {
     /// The clock's reading at `since`, in nanoseconds.
     base: u64,
     since: u64,
-    /// The clock's rate.
+    /// The clock's rate, in parts per million of the exact rate.
     rate: u64,
-    /// Whether the clock stands still, as while a machine is suspended.
+    /// Whether the clock does not advance, as while a machine is suspended.
     stands: bool,
-    /// The time for which the clock stood still.
+    /// The time for which the clock did not advance.
     stood: u64,
     /// Whether no task of the host runs.
     frozen: bool,
-    /// Tasks that became ready meanwhile.
+    /// Tasks that became ready while the host was frozen, by their ids.
     parked: Vec<u64>,
     timers: BTreeMap<(u64, u64), Waker>,
 }
@@ -106,7 +106,7 @@ pub(super) struct Inner {
     polls: Cell<u64>,
 }
 
-/// A world. It is the world of its thread until it is dropped; a thread has one at a time.
+/// A world. It belongs to its thread until it is dropped; a thread has one world at a time.
 pub struct World(Rc<Inner>);
 
 impl std::fmt::Debug for World {
@@ -152,7 +152,7 @@ impl World {
         self.0.plant.set(Some(plant));
     }
 
-    /// Returns the time since the beginning, on a clock of exact rate.
+    /// Returns the age of the world, on a clock of exact rate.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.0.now.get())
     }
@@ -182,7 +182,7 @@ impl World {
         self.0.spawn(host, Box::pin(future));
     }
 
-    /// Ends all tasks of a host at once.
+    /// Ends all tasks of a host immediately.
     pub fn kill(&self, host: HostId) {
         let dead: Vec<Task> = {
             let mut tasks = self.0.tasks.borrow_mut();
@@ -196,7 +196,7 @@ impl World {
         drop(gone);
     }
 
-    /// Stops all tasks of a host. Its monotonic clock goes on, unless the whole machine is suspended.
+    /// Stops all tasks of a host. Its monotonic clock continues, unless the whole machine is suspended.
     pub fn freeze(&self, host: HostId, suspended: bool) {
         let now = self.0.now.get();
         if let Some(host) = self.0.hosts.borrow_mut().get_mut(&host) {
@@ -215,7 +215,8 @@ impl World {
         }
     }
 
-    /// Runs until the world is `until` old. Calls `check` whenever all tasks wait, until it returns `false`.
+    /// Runs until the world has the age `until`. Calls `check` whenever all tasks wait, until `check`
+    /// returns `false`.
     pub fn run(&self, until: Duration, mut check: impl FnMut(&Self) -> bool) {
         let until = until.as_nanos() as u64;
         loop {
@@ -275,10 +276,10 @@ impl Inner {
         self.woken.lock().push(id);
     }
 
-    /// Takes a task that is ready: mostly the first one, sometimes another one.
+    /// Returns a ready task: mostly the first one, sometimes another one.
     fn next_ready(&self) -> Option<u64> {
         let mut ready = self.ready.borrow_mut();
-        // tokio's channels wake their waiters in an order that no seed decides.
+        // tokio's channels wake their waiters in an order that does not follow from the seed.
         let mut woken = std::mem::take(&mut *self.woken.lock());
         woken.sort_unstable();
         ready.extend(woken);
@@ -317,7 +318,7 @@ impl Inner {
         self.current.set(before);
     }
 
-    /// Returns when the next timer of a host that is not frozen ends.
+    /// Returns the end of the next timer of a host that is not frozen.
     fn next_timer(&self) -> Option<u64> {
         let hosts = self.hosts.borrow();
         let next = |host: &Host| host.timers.keys().next().map(|(at, _)| host.global(*at));
@@ -345,13 +346,13 @@ impl Inner {
         self.origin + Duration::from_nanos(local)
     }
 
-    /// Returns the reading of the current host's clock with the time for which the clock stood still, in nanoseconds.
+    /// Returns the age of the current host's boot in nanoseconds, including its suspended time.
     pub(super) fn since_boot(&self) -> u64 {
         let stood = self.suspended().as_nanos() as u64;
         self.local_now().saturating_duration_since(self.origin).as_nanos() as u64 + stood
     }
 
-    /// Returns for how long the current host was suspended since it was booted.
+    /// Returns the time for which the current host was suspended since its boot.
     pub(super) fn suspended(&self) -> Duration {
         let host = self.current.get();
         Duration::from_nanos(self.hosts.borrow().get(&host).map_or(0, |host| host.stood))

@@ -1,7 +1,8 @@
 //! The form of a snapshot in a file and on the wire.
 //!
-//! Integers are little-endian: magic (8 bytes), CRC-32 of all that follows (4), length of the header (4), length of the
-//! payload (8), header (MessagePack: openraft's snapshot metadata), payload (the state machine's encoded state).
+//! Integers are little-endian. The parts: magic (8 bytes), CRC-32 of the rest (4), length of the header (4), length
+//! of the payload (8), header (MessagePack: openraft's snapshot metadata), payload (the state machine's encoded
+//! state).
 
 use crate::machine::Capture;
 use crate::raft::SnapshotMeta;
@@ -17,10 +18,10 @@ const PREFIX: usize = 24;
 const CHECKED: usize = MAGIC.len() + 4;
 
 /// The bytes of a snapshot that may wait for a flush. The log shares the disk: while one flush wrote 400 MiB, a flush of the log
-/// took up to 218 ms; with steps of this size it takes at most 9 ms, and the snapshot takes as long as before.
+/// took up to 218 ms. With steps of this size it takes at most 9 ms, and the duration of the snapshot is unchanged.
 const FLUSH_STEP: usize = 8 * 1024 * 1024;
 
-/// Flushes a file in steps while it is written.
+/// The progress of a file that is flushed in steps while it is written.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
     unflushed: usize,
@@ -38,7 +39,7 @@ impl Steps {
     }
 }
 
-/// Returns all bytes before a payload with this checksum and length.
+/// Returns all bytes before a payload with the given checksum and length.
 fn front_with(meta: &SnapshotMeta, payload: &crc32fast::Hasher, length: u64) -> io::Result<Bytes> {
     let header = rmp_serde::to_vec_named(meta).map_err(io::Error::other)?;
     let header_len = u32::try_from(header.len()).map_err(io::Error::other)?;
@@ -69,12 +70,12 @@ pub(super) fn name(meta: &SnapshotMeta) -> String {
     format!("{term}-{index}.snap")
 }
 
-/// Encodes a state into a snapshot, durably and under its name.
+/// Encodes a state into a snapshot file, durably and under its final name.
 pub(super) fn write(dir: &Path, meta: &SnapshotMeta, capture: Capture) -> io::Result<PathBuf> {
     let path = dir.join(name(meta));
     let fresh = dir.join(format!("{}.new", name(meta)));
     let mut file = create(&fresh)?;
-    // What depends on the rest of the payload is written last. The length of the front depends on nothing.
+    // The bytes that depend on the rest of the payload are written last. The length of the front is constant.
     let start = front(meta, &[])?.len() + capture.head();
     file.seek(SeekFrom::Start(start as u64))?;
     let mut body =
@@ -117,7 +118,7 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Renames a file such that the new name survives a power loss.
+/// Renames a file so that the new name survives a power loss.
 pub(super) fn rename(dir: &Path, from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     File::open(dir)?.sync_all()
@@ -145,7 +146,7 @@ pub(super) fn parse(bytes: Bytes) -> io::Result<(SnapshotMeta, Bytes)> {
     Ok((meta, bytes.slice(header_end..)))
 }
 
-/// Checks a snapshot that arrives in pieces.
+/// The check of a snapshot that arrives in pieces.
 #[derive(Default)]
 pub(super) struct Check {
     prefix: Vec<u8>,
@@ -164,7 +165,7 @@ impl Check {
         self.crc.update(piece);
     }
 
-    /// Returns the length of the header.
+    /// Checks the length and the checksum, and returns the length of the header.
     pub(super) fn finish(self) -> io::Result<usize> {
         let Some((prefix, _)) = self.prefix.split_first_chunk::<PREFIX>() else {
             return Err(damaged("is too short"));

@@ -30,7 +30,7 @@ async fn founders_elect_a_leader_and_survive_its_end_and_return() {
         assert!(cluster.server(*other).last_contact().is_some());
         cluster.server(*other).recovered().await.unwrap();
     }
-    // Founding again changes nothing.
+    // A repeated call changes nothing.
     let members = (1..=3).map(|number| (ServerId(number), peer(number))).collect();
     cluster.server(1).found(cluster.id, members).await.unwrap();
 
@@ -83,7 +83,7 @@ async fn an_empty_server_is_admitted_by_a_snapshot_and_replaces_another() {
     eventually("a committed membership", || handle.members().committed.then_some(())).await;
     handle.promote(handle.members().version, number).await.unwrap();
     assert_eq!(handle.members().voters().count(), 4);
-    // The leader removes itself; another one goes on without it.
+    // The leader removes itself; another server continues without it.
     eventually("a committed membership", || handle.members().committed.then_some(())).await;
     handle.remove(handle.members().version, ServerId(leader)).await.unwrap();
     let next = cluster.leader(&[leader]).await;
@@ -92,7 +92,7 @@ async fn an_empty_server_is_admitted_by_a_snapshot_and_replaces_another() {
     let voters = cluster.server(next).members();
     assert!(voters.get(ServerId(leader)).is_none() && voters.voters().count() == 3);
 
-    // The admitted server keeps its place after a restart.
+    // The admitted server keeps its number after a restart.
     cluster.stop(number.0).await;
     cluster.start(number.0, Start::Wait).await;
     cluster.server(number.0).recovered().await.unwrap();
@@ -162,7 +162,7 @@ async fn servers_that_are_cut_off_know_no_leader() {
         eventually("evidence of the leader", || handle.knows_leader().then_some(())).await;
         assert!(handle.leader_contact().is_some());
     }
-    // Neither of them leaves its term, because nobody reaches them.
+    // No server leaves its term, because no message arrives.
     for number in 1..=3 {
         cluster.isolate(number);
     }
@@ -232,7 +232,7 @@ async fn a_follower_catches_up_with_all_that_was_acknowledged() {
     let own = cluster.server(leader).catch_up(LIMIT).await.unwrap_err();
     assert!(matches!(own, Error::NotLeader { .. }), "{own}");
 
-    // Neither a follower that is cut off, nor one whose leader is, reads.
+    // Neither an isolated follower nor a follower of an isolated leader reads.
     cluster.isolate(follower);
     let other = (1..=3).find(|number| ![leader, follower].contains(number)).unwrap();
     propose(&cluster, leader, "after").await;
@@ -338,7 +338,7 @@ async fn survivors_are_recovered_under_a_new_cluster_id() {
     assert_eq!(known.members.len(), 3);
     assert!(known.last.is_some() && known.committed.is_some(), "{known:?}");
 
-    // Two of three go on together, as far as their logs end equally.
+    // Two of three continue together, because their logs end equally.
     let peers: Vec<_> = [1, 2]
         .map(|number| RecoveryPeer {
             server: peer(number).server,
@@ -361,7 +361,7 @@ async fn survivors_are_recovered_under_a_new_cluster_id() {
         cluster.stop(2).await;
     }
 
-    // Server 3 goes on alone.
+    // Server 3 continues alone.
     let alone = ClusterId(Uuid::new_v4());
     recover_alone(cluster.dir(3), alone).unwrap();
     cluster.start(3, Start::Wait).await;

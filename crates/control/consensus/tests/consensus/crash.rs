@@ -1,5 +1,5 @@
-//! A child process proposes in a loop and is repeatedly killed with SIGKILL. Every command that was acknowledged to
-//! it must be in the log afterwards, exactly once.
+//! A child process proposes in a loop and is repeatedly killed with SIGKILL. Every acknowledged command
+//! must be in the log afterwards, exactly once.
 
 use crate::{Server, small};
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 const DIR: &str = "CARAVAN_TEST_CONSENSUS_DIR";
 const ROUND: &str = "CARAVAN_TEST_CONSENSUS_ROUND";
 
-/// The body of the child process, not a separate test. Does nothing without the variable.
+/// Runs the body of the child process, which is not a separate test. Returns immediately without the variable.
 #[test]
 fn child() {
     let Ok(dir) = std::env::var(DIR) else { return };

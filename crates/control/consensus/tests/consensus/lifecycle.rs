@@ -50,7 +50,7 @@ async fn state_and_indexes_survive_a_restart_with_snapshots_and_truncation() {
             last = applied.index;
             expected.push(value);
         }
-        // One that is due by its entries alone may be deferred.
+        // A snapshot that is due only because of the number of entries may be deferred.
         server.handle.snapshot_now().await.unwrap();
         server.stop().await;
     }
@@ -88,9 +88,9 @@ async fn a_large_state_is_not_written_for_little_and_the_previous_snapshot_stays
         expected.push(n.to_string());
         covered.extend(server.handle.metrics().snapshot_index);
     }
-    // One is written after 140 to 160 entries, beside the proposals.
+    // A snapshot is written after 140 to 160 entries, concurrently with the proposals.
     assert!((2..=6).contains(&covered.len()), "{covered:?}");
-    // A caller that asks for one gets one.
+    // A caller that requests a snapshot gets a new one.
     let newest = server.handle.snapshot_now().await.unwrap();
     assert!(newest > 600, "{newest}");
     let purged = server.handle.metrics().purged_index.expect("the log was shortened");
@@ -116,7 +116,7 @@ async fn few_large_commands_shorten_the_log_and_the_previous_snapshot_stays_usab
     let server = Server::start(config.clone()).await.unwrap();
     let mut expected = Vec::new();
     let began = Instant::now();
-    // Snapshots are written beside the proposals, so more of them than two are due meanwhile.
+    // Snapshots are written concurrently with the proposals, so more than two may be due meanwhile.
     while server.handle.metrics().purged_index.is_none() {
         assert!(began.elapsed() < DEADLINE, "nothing was removed: {:?}", server.handle.metrics());
         let value = format!("{:04096}", expected.len());
@@ -279,7 +279,7 @@ async fn bad_configurations_and_directories_are_named() {
 
     let data = dir.path().join("data");
     Server::start(small(&data)).await.unwrap().stop().await;
-    // The directory knows its number.
+    // The directory has a record of the number.
     let other = Server::start(Config { start: Start::Alone(ServerId(7)), ..small(&data) }).await.unwrap();
     assert_eq!(other.handle.identity().number, Some(ServerId(1)));
     other.stop().await;

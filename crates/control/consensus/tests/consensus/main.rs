@@ -1,4 +1,4 @@
-//! Tests the log as its users see it: across restarts, crashes and damaged directories.
+//! Tests of the log over its public interface: across restarts, crashes and damaged directories.
 
 mod cluster;
 mod crash;
@@ -77,10 +77,10 @@ pub(crate) struct Server {
     pub(crate) service: JoinHandle<Result<(), Error>>,
 }
 
-/// How long an event may take that certainly happens.
+/// The longest time that an event may take.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Tries until the directory is not locked. A child that another test starts inherits the lock of a server that has
+/// Retries until the directory is not locked. A child that another test starts inherits the lock of a server that has
 /// just stopped, from its fork to its exec.
 pub(crate) async fn unlocked<T>(mut attempt: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, Error> {
     let began = Instant::now();
@@ -95,12 +95,12 @@ pub(crate) async fn unlocked<T>(mut attempt: impl AsyncFnMut() -> Result<T, Erro
 }
 
 impl Server {
-    /// Starts a server once no other one uses its directory.
+    /// Starts a server once no other server uses its directory.
     pub(crate) async fn start(config: Config) -> Result<Self, Error> {
         unlocked(async || Self::try_start(config.clone()).await).await
     }
 
-    /// Waits until the server has a snapshot, which it builds beside other work.
+    /// Waits until the server has a snapshot, which it builds concurrently with other work.
     pub(crate) async fn wait_for_snapshot(&self) {
         let began = Instant::now();
         while self.handle.metrics().snapshot_index.is_none() {

@@ -22,7 +22,7 @@ pub(crate) struct Net(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     up: BTreeMap<ServerId, Handle>,
-    /// Pairs of sender and receiver.
+    /// Pairs of sender and receiver whose messages are dropped.
     cut: BTreeSet<(ServerId, ServerId)>,
     snapshots: usize,
 }
@@ -113,7 +113,8 @@ impl Cluster {
         self.dirs[&number].path()
     }
 
-    /// Starts a server, with its old directory if it has one. Peers reach it under the number that it has.
+    /// Starts a server, with its old directory if the directory exists. Peers reach the server under its
+    /// current number.
     pub(crate) async fn start(&mut self, number: u64, start: Start) {
         let dir = self.dirs.entry(number).or_insert_with(|| tempfile::tempdir().unwrap());
         let config = Config {
@@ -129,7 +130,7 @@ impl Cluster {
         self.servers.insert(number, server);
     }
 
-    /// Admits a server; its place in the test's tables becomes `number`.
+    /// Admits a server; its key in the test's tables becomes `number`.
     pub(crate) async fn admit(&mut self, started_as: u64, number: u64) {
         self.server(started_as).admit(self.id, ServerId(number)).await.unwrap();
         if started_as == number {
@@ -166,7 +167,7 @@ impl Cluster {
         self.net.0.lock().unwrap().cut.clear();
     }
 
-    /// Returns how many snapshots were sent.
+    /// Returns the number of snapshots that were sent.
     pub(crate) fn snapshots(&self) -> usize {
         self.net.0.lock().unwrap().snapshots
     }
@@ -177,7 +178,7 @@ impl Cluster {
         eventually("a leader", || leader().map(|(number, _)| *number)).await
     }
 
-    /// Waits until a server has applied what another one has.
+    /// Waits until a server has applied all entries that another server has applied.
     pub(crate) async fn caught_up(&self, number: u64, with: u64) {
         let values = |number: u64| self.servers[&number].journal.values();
         eventually("equal states", || (values(number) == values(with)).then_some(())).await;

@@ -94,7 +94,7 @@ async fn after_a_failed_flush_nothing_succeeds_any_more() {
     let error = disk.save_vote(Vote::new(2, 1)).await.unwrap_err();
     assert!(error.to_string().contains("no space left"), "{error}");
 
-    // The disk recovers, but the state after the first failure is unknown.
+    // The disk works again, but the state after the first failure is unknown.
     broken.store(false, Ordering::SeqCst);
     let (done, outcome) = TypeConfig::oneshot();
     let entry = Entry { log_id: log_id::<TypeConfig>(1, 1, 0), payload: EntryPayload::Blank };

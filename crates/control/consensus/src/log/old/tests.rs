@@ -65,7 +65,7 @@ async fn an_older_log_is_converted_once_and_completely() {
 async fn a_conversion_that_was_interrupted_begins_again() {
     let dir = tempfile::tempdir().unwrap();
     older(dir.path());
-    // An earlier attempt wrote something else.
+    // An earlier attempt wrote another record.
     let mut store = Store::open(Box::new(Directory::open(dir.path()).unwrap())).unwrap();
     store.write([Record::Fact(Fact::Server(ServerId(77)))].into_iter()).unwrap();
     drop(store);
@@ -86,6 +86,6 @@ async fn a_directory_whose_segments_are_gone_is_not_taken_for_an_empty_one() {
     }
     let error = LogStore::open(dir.path(), CancellationToken::new()).unwrap_err();
     assert!(matches!(error, Error::Log { .. }), "{error}");
-    // A program that knows only the older form does not open the directory either.
+    // A program that supports only the older form does not open the directory either.
     assert!(Database::open(dir.path().join(FILE)).is_err());
 }

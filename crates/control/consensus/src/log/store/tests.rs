@@ -51,7 +51,7 @@ fn refused(dir: &Path) -> String {
     open(dir).unwrap_err().to_string()
 }
 
-/// More than half of a segment.
+/// The size of a command that fills more than half of a segment.
 const LARGE: usize = 3 * 1024 * 1024;
 
 #[test]
@@ -62,7 +62,7 @@ fn replaced_entries_may_begin_in_a_segment_that_is_gone() {
     fact(&mut store, Fact::TruncatedFrom(1));
     append(&mut store, 1..4, LARGE);
     fact(&mut store, Fact::Purged(id(1)));
-    // The oldest segment that is left has the first entry 2, but not the first entry 1.
+    // The oldest remaining segment has the first entry 2, but not the first entry 1.
     assert_eq!(segments(dir.path()).len(), 4);
     assert_eq!(indexes(&store), [2, 3]);
     drop(store);
@@ -81,7 +81,7 @@ fn segments_follow_each_other_and_the_removed_ones_are_used_again() {
         append(&mut store, index..index + 1, LARGE);
         fact(&mut store, Fact::Purged(id(index - 2)));
     }
-    // Three with the entries that are left, and one that waits for its next use.
+    // The two remaining segments. The spare file waits for its next use.
     assert_eq!(segments(dir.path()).len(), 2);
     assert!(dir.path().join("spare.part").exists());
     assert_eq!(indexes(&store), [28, 29]);
@@ -135,7 +135,7 @@ fn what_a_power_loss_tore_ends_the_log_and_never_follows_a_later_entry() {
         (active.offset, active.salt, store.number)
     };
     drop(store);
-    // The frame that was being written, and bytes within it that imitate the one after it.
+    // The incomplete frame, and bytes within it that imitate the next frame.
     let mut torn = segment::begin_frame(400);
     record::encode(Record::Entry(&entry_of(10, 300)), &mut torn).unwrap();
     segment::end_frame(&mut torn, salt, number).unwrap();
@@ -227,7 +227,7 @@ fn damage_at_the_end_of_an_earlier_segment_is_refused() {
     append(&mut store, 0..10, 100);
     let last = store.index.lock().places[9];
     drop(store);
-    // Writing goes on in a new segment, which has no entry. Nothing is known to be committed.
+    // The next write creates a segment without an entry. No record names a committed entry.
     let mut store = open(dir.path()).unwrap();
     fact(&mut store, Fact::Vote(Vote::new(2, 1)));
     drop(store);
@@ -245,7 +245,7 @@ fn removed_segments_that_appear_again_are_removed_again() {
     let content = fs::read(&old).unwrap();
     fact(&mut store, Fact::Purged(id(2)));
     drop(store);
-    // The second segment stays away, so the first one has no successor.
+    // The second segment is still missing, so the first one has no successor.
     fs::write(&old, content).unwrap();
     let mut store = open(dir.path()).unwrap();
     assert_eq!(indexes(&store), [3]);
@@ -275,7 +275,7 @@ fn a_gap_is_refused() {
     let error = store.write([Record::Entry(&entry_of(3, 10))].into_iter()).unwrap_err();
     assert_eq!(error.to_string(), "entry 3 does not follow entry 1");
     drop(store);
-    // Nothing of it is on disk.
+    // No part of the refused transaction is on disk.
     assert_eq!(indexes(&open(dir.path()).unwrap()), [0, 1]);
 }
 
