@@ -1,10 +1,10 @@
-//! The state machine of one server's membership, without clocks, randomness and I/O: times are durations since an origin of
-//! the caller, and the seed comes from the caller.
+//! The state machine of one server's membership, without clocks, randomness and I/O. Times are durations since an
+//! origin of the caller, and the seed comes from the caller.
 //!
-//! Two sources make a member's status: its row (which only the member itself renews, and on which others may record that
-//! the member leaves), and failure detection ([`swim`]). Rows spread by three ways: at once to all alive members from the
-//! server where they changed, onwards to a few random members from each server that did not know them, and by syncs,
-//! which repair the rest.
+//! A member's status has two sources. The first is its row, which only the member itself renews; others may
+//! record in the row that the member leaves. The second is failure detection ([`swim`]). Rows spread in
+//! three ways. The server where they changed sends them immediately to all alive members. Each server to which
+//! they were new sends them to a few random members. Syncs repair the rest.
 
 mod merge;
 mod shown;
@@ -26,24 +26,25 @@ use uuid::Uuid;
 /// Times of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Between two syncs with a random alive member.
+    /// The time between two syncs with a random alive member.
     pub sync: Duration,
-    /// Between two attempts to reach a random failed member, while others are alive.
+    /// The time between two attempts to reach a random failed member, while other members are alive.
     pub retry: Duration,
-    /// The same while no other member is alive.
+    /// The time between two such attempts while no other member is alive.
     pub retry_alone: Duration,
-    /// A member that a user forces to leave although it is alive shows `leaving` this long before it refutes.
+    /// The time for which a member that a user forces to leave although it is alive shows `leaving` before
+    /// it refutes.
     pub refute: Duration,
-    /// Failed members are removed from the list after this time.
+    /// The time after which a failed member is removed from the list.
     pub reap_failed: Duration,
-    /// Members that left are removed from the list after this time.
+    /// The time after which a member that left is removed from the list.
     pub reap_left: Duration,
-    /// Removed members stay known this long, so that old rows do not return.
+    /// The time for which the rows of removed members are kept, so that older rows do not return.
     pub tombstone: Duration,
 }
 
 impl Default for Timing {
-    /// Returns the times of docs/reference/cluster.md, section 5.1, where it names one.
+    /// Returns the times of docs/reference/cluster.md, section 5.1, for the actions that it names.
     fn default() -> Self {
         let hour = |hours: u64| Duration::from_secs(hours * 3600);
         Self {
@@ -58,11 +59,11 @@ impl Default for Timing {
     }
 }
 
-/// The reaper runs at this interval.
+/// The interval of the reaper.
 const REAP: Duration = Duration::from_secs(15);
-/// A tick that is later than this means that the process did not run.
+/// The delay of a tick that proves that the process did not run.
 const PAUSE: Duration = Duration::from_secs(2);
-/// A row that was not known is passed on to this many random members.
+/// The number of random members to which a new row is passed on.
 const RELAYS: usize = 3;
 
 /// The own server at its start.
@@ -78,7 +79,7 @@ pub(crate) struct Own {
     pub(crate) epoch: u64,
 }
 
-/// How far the own server is on its way out.
+/// The steps by which the own server leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Present,
@@ -86,7 +87,7 @@ pub(crate) enum Phase {
     Left,
 }
 
-/// Something that the caller carries out.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Output {
     /// A message for the server at this address. Delivery need not succeed.
@@ -118,7 +119,7 @@ struct Entry {
     row: Row,
     /// The member as events and the view last showed it; `None` if hidden.
     shown: Option<Member>,
-    /// Since when the status is what it is.
+    /// The time since which the member has its status.
     since: Duration,
 }
 
@@ -142,18 +143,18 @@ pub(crate) struct Core {
     rng: StdRng,
     due: Due,
     out: VecDeque<Output>,
-    /// Whether rows changed since the last look at the statuses.
+    /// Whether rows changed since the last comparison of the statuses.
     has_changed: bool,
-    /// Grows with each change of what is shown.
+    /// A number that grows with each change of a shown member.
     version: u64,
-    /// Pairs of servers with one name that were reported.
+    /// The names that several alive servers share, with the time of the last report.
     same_names: BTreeMap<String, Duration>,
-    /// The clusters that servers had when they were reported.
+    /// The cluster of each reported server, with the time of the last report.
     other_clusters: BTreeMap<Uuid, (String, Duration)>,
 }
 
 impl Core {
-    /// Starts with the own server as the only member.
+    /// Creates a table with the own server as the only member.
     pub(crate) fn new(own: Own, timing: Timing, seed: u64, now: Duration) -> Self {
         let Own { id, name, addr, tags, epoch } = own;
         let mut rng = StdRng::seed_from_u64(seed);
@@ -200,7 +201,7 @@ impl Core {
         members
     }
 
-    /// Returns the next output.
+    /// Removes and returns the next output.
     pub(crate) fn take(&mut self) -> Option<Output> {
         self.out.pop_front()
     }
@@ -212,7 +213,7 @@ impl Core {
         own.chain(self.swim.next_due()).min().unwrap_or(self.due.sync)
     }
 
-    /// Runs what is due.
+    /// Runs the due actions.
     pub(crate) fn tick(&mut self, now: Duration) {
         let late = now.saturating_sub(self.next_due());
         if late > PAUSE {
@@ -243,7 +244,7 @@ impl Core {
         self.settle(now);
     }
 
-    /// Handles a message from untrusted bytes, and returns the answers for its sender.
+    /// Handles a message from untrusted bytes, and returns the responses to its sender.
     pub(crate) fn receive(&mut self, now: Duration, message: Message) -> Vec<Message> {
         let mut answers = Vec::new();
         match message {
@@ -263,7 +264,7 @@ impl Core {
             }
             Message::SyncAnswer { claims, rows, requests } => {
                 self.merge_all(now, rows, &claims);
-                // What the answer revealed about the own server is a row that the other side lacks.
+                // The claims may have changed the row of the own server, and then the other side lacks the new row.
                 let Differences { mut rows, .. } = self.compare(now, &claims);
                 for id in requests {
                     if let Some(entry) = self.rows.get(&id)
@@ -304,7 +305,7 @@ impl Core {
         self.settle(now);
     }
 
-    /// Forces the members of a name to leave, or removes them from the list. Returns whether there is one.
+    /// Forces the members of a name to leave, or removes them from the list. Returns whether the name has a member.
     pub(crate) fn force_leave(&mut self, now: Duration, name: &str, prune: bool) -> bool {
         let seen = self.swim.seen();
         let named = self.rows.values().filter(|entry| entry.shown.is_some() && entry.row.name == name);
@@ -329,7 +330,7 @@ impl Core {
         !ids.is_empty()
     }
 
-    /// Announces that the own server leaves. [`Core::left`] follows after a short while.
+    /// Announces that the own server leaves. The caller calls [`Core::left`] after a short while.
     pub(crate) fn leave(&mut self, now: Duration) {
         if self.phase == Phase::Present {
             self.phase = Phase::Leaving;
@@ -339,7 +340,7 @@ impl Core {
         }
     }
 
-    /// Announces that the own server has left. It takes part in nothing afterwards.
+    /// Announces that the own server has left. The server ignores all later messages of failure detection.
     pub(crate) fn left(&mut self, now: Duration) {
         if self.phase != Phase::Left {
             self.phase = Phase::Left;
@@ -355,8 +356,8 @@ impl Core {
             entry.row.version += 1;
             entry.row.intent = intent;
             self.announce(&[self.id]);
-            // A failed member may have just returned. After this server has ended, that member would show it as failed
-            // until its next sync with a third server.
+            // A failed member may have just returned. After this server has ended, that member would show
+            // this server as failed until its next sync with a third server.
             let failed = self.others(Status::Failed).collect();
             self.send_rows(&[self.id], failed);
         }
@@ -366,7 +367,7 @@ impl Core {
         interval.mul_f64(self.rng.random_range(0.8..1.2))
     }
 
-    /// Returns the addresses of other members that have a status.
+    /// Returns the addresses of the other members with a status.
     fn others(&self, status: Status) -> impl Iterator<Item = SocketAddr> {
         let shown = self.rows.values().filter(|entry| entry.row.id != self.id);
         shown
@@ -385,7 +386,7 @@ impl Core {
         }
     }
 
-    /// Returns a claim about each member, the own server included.
+    /// Returns a claim about each member, including the own server.
     fn claims(&self) -> Vec<Claim> {
         let seen = self.swim.seen();
         let own = self.swim.peer();
@@ -403,7 +404,7 @@ impl Core {
         self.rows.values().filter_map(|entry| claim(&entry.row)).collect()
     }
 
-    /// Sends rows to all alive members, and to those whose rows they are.
+    /// Sends rows to all alive members, and to the members that the rows describe.
     fn announce(&mut self, ids: &[Uuid]) {
         self.has_changed = true;
         let named = self.rows.values().filter(|entry| ids.contains(&entry.row.id) && entry.row.id != self.id);
@@ -430,7 +431,7 @@ impl Core {
         }
     }
 
-    /// Passes rows that were not known on to a few random members.
+    /// Passes new rows on to a few random members.
     fn relay(&mut self, ids: &[Uuid]) {
         if self.phase != Phase::Left && !ids.is_empty() {
             let alive: Vec<SocketAddr> = self.others(Status::Alive).collect();
@@ -440,7 +441,7 @@ impl Core {
     }
 }
 
-/// What two servers do not share.
+/// The difference between the rows of two servers.
 struct Differences {
     /// Rows that the other side lacks.
     rows: Vec<Row>,

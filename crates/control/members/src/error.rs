@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The reasons why the membership does not start.
+/// The reasons for which the membership does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -21,7 +21,7 @@ pub enum Error {
     /// The key ring file is not a list of gossip keys.
     #[error("the key ring {} is not a JSON list of base64 keys", path.display())]
     Keyring {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The first key that is not valid; `None` if the file is not a list.
         #[source]
@@ -30,9 +30,9 @@ pub enum Error {
     /// A file cannot be read or written.
     #[error("the file {} cannot be used: {reason}", path.display())]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the system.
         reason: String,
     },
     /// The system has no random numbers.

@@ -1,5 +1,5 @@
-//! The messages between servers, and their encoding: one byte for the kind, then the bytes of failure detection as they
-//! are, or MessagePack with field names. Names make additions compatible in both directions.
+//! The messages between servers, and their encoding. One byte names the kind. The rest is a datagram of
+//! failure detection, or MessagePack with field names. Names keep additions compatible in both directions.
 
 use crate::member::{ROLE, Tags};
 use serde::{Deserialize, Serialize};
@@ -14,13 +14,13 @@ pub const MAX_TAG_BYTES: usize = 256 << 10;
 pub(crate) const MAX_NAME_BYTES: usize = 512;
 /// Maximum number of members, including members that left.
 pub(crate) const MAX_MEMBERS: usize = 2000;
-/// Rows of one message have at most this size, unless one row alone is larger.
+/// Maximum size of the rows in one message in bytes, unless a single row is larger.
 const ROWS_BYTES: usize = 512 << 10;
 
-/// What a row says about the presence of its member. The order is that of precedence among rows of one version.
+/// The presence of a member according to its row. The order is the precedence among rows of one version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Intent {
-    /// The member takes part.
+    /// The member is in the cluster.
     #[default]
     Present,
     /// The member leaves.
@@ -62,7 +62,7 @@ impl Row {
     }
 }
 
-/// Whether a member answers, as failure detection sees it.
+/// The state of a member according to failure detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Liveness {
     Alive,
@@ -102,7 +102,7 @@ impl std::fmt::Debug for KeyOperation {
     }
 }
 
-/// The keys of one server: base64, the primary one first.
+/// The keys of one server in base64, with the primary key first.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeyList(pub(crate) Vec<String>);
 
@@ -112,18 +112,19 @@ impl std::fmt::Debug for KeyList {
     }
 }
 
-/// A message.
+/// A message between two servers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// A datagram of failure detection; [`Message::encode`] has its own form for it.
+    /// A datagram of failure detection, which [`Message::encode`] does not encode as MessagePack.
     Swim(Vec<u8>),
-    /// All claims of the sender. The answer is [`Message::SyncAnswer`].
+    /// All claims of the sender. The response is [`Message::SyncAnswer`].
     Sync { claims: Vec<Claim> },
-    /// All claims of the answering side, the rows that the other side lacks, and the members whose rows are requested.
+    /// All claims of the responding side, the rows that the other side lacks, and the members whose rows
+    /// are requested.
     SyncAnswer { claims: Vec<Claim>, rows: Vec<Row>, requests: Vec<Uuid> },
     /// New rows, with the claims about their members.
     Rows { claims: Vec<Claim>, rows: Vec<Row> },
-    /// An operation on the receiver's key ring. The answer is [`Message::KeysAnswer`].
+    /// An operation on the receiver's key ring. The response is [`Message::KeysAnswer`].
     Keys(KeyOperation),
     /// The keys after the operation, or the reason of its failure.
     KeysAnswer(Result<KeyList, String>),
@@ -132,7 +133,7 @@ pub(crate) enum Message {
 const SWIM: u8 = 1;
 const PACKED: u8 = 2;
 
-/// The reasons why bytes are not a message.
+/// The reasons for which bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     /// The first byte or the encoding is unknown.
@@ -172,7 +173,7 @@ impl Message {
                         (claims.len().max(requests.len()), rows.len())
                     }
                     Self::Rows { claims, rows } => (claims.len(), rows.len()),
-                    // Its other form is the only one.
+                    // A datagram has no encoding in MessagePack.
                     Self::Swim(_) => return Err(FrameError::Invalid),
                     Self::Keys(_) | Self::KeysAnswer(_) => (0, 0),
                 };

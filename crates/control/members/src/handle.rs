@@ -16,12 +16,12 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-/// The time in which a server must answer a join or an operation on its key ring.
+/// The timeout of a join and of an operation on the key ring of a server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time that other members get to learn that this server leaves, before it has left, and afterwards.
+/// The time in which other members receive that this server leaves, before it has left, and again afterwards.
 const LEAVE_PAUSE: Duration = Duration::from_millis(500);
 
-/// What all handles share.
+/// The state that all handles of one server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) id: Uuid,
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) events: broadcast::Sender<Event>,
 }
 
-/// The membership of this server; cheap to clone.
+/// The interface to the membership of this server; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Handle {
     inputs: mpsc::Sender<Input>,
@@ -41,7 +41,7 @@ pub struct Handle {
 /// The result of a join.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JoinResult {
-    /// The number of servers that answered.
+    /// The number of servers that responded.
     pub joined: usize,
     /// The addresses that failed, with the reasons.
     pub failures: Vec<JoinFailure>,
@@ -52,7 +52,7 @@ pub struct JoinResult {
 pub struct JoinFailure {
     /// The address as the user wrote it.
     pub address: String,
-    /// The reason, one sentence.
+    /// The reason, as one sentence.
     pub reason: String,
 }
 
@@ -70,21 +70,21 @@ impl JoinResult {
     }
 }
 
-/// The answers of all alive servers to an operation on the key ring (docs/reference/cluster.md, section 11).
+/// The results of an operation on the key rings of all alive servers (docs/reference/cluster.md, section 11).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyringAnswer {
-    /// The errors by name of the server.
+    /// The errors by the name of the server.
     pub errors: BTreeMap<String, String>,
     /// The number of servers that have each key, by base64 of the key.
     pub keys: BTreeMap<String, usize>,
-    /// The same for primary keys.
+    /// The number of servers that have each key as the primary one, by base64 of the key.
     pub primary_keys: BTreeMap<String, usize>,
-    /// The number of servers that were asked, this one included.
+    /// The number of servers that received the operation, including this server.
     pub nodes: usize,
 }
 
 impl KeyringAnswer {
-    /// Returns whether all servers carried out the operation.
+    /// Returns whether all servers executed the operation.
     pub fn is_complete(&self) -> bool {
         self.errors.is_empty()
     }
@@ -108,13 +108,13 @@ impl KeyringAnswer {
 /// Figures of the membership (the group `serf` of docs/reference/cluster.md, section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// All members, also failed and left ones.
+    /// The number of all members, including failed members and members that left.
     pub members: usize,
-    /// Failed members.
+    /// The number of failed members.
     pub failed: usize,
-    /// Members that left.
+    /// The number of members that left.
     pub left: usize,
-    /// The number of changes so far.
+    /// The number of changes since the start.
     pub changes: u64,
     /// Whether gossip is encrypted.
     pub encrypted: bool,
@@ -125,17 +125,17 @@ impl Handle {
         Self { inputs, shared: Arc::new(shared) }
     }
 
-    /// Returns the members as they are now.
+    /// Returns the current members with their version.
     pub fn view(&self) -> Arc<View> {
         self.shared.views.borrow().clone()
     }
 
-    /// Returns the members as they are now, sorted by name.
+    /// Returns the current members, sorted by name.
     pub fn members(&self) -> Vec<Member> {
         self.view().members.to_vec()
     }
 
-    /// Returns this server as a member.
+    /// Returns this server as a member; `None` if its row is not shown.
     pub fn own(&self) -> Option<Member> {
         self.view().by_id(self.shared.id).cloned()
     }
@@ -150,14 +150,14 @@ impl Handle {
         self.shared.addr
     }
 
-    /// Returns a receiver of the newest members. A reader that compares [`View::version`] misses no change, but may see
-    /// several at once.
+    /// Returns a receiver of the newest members. A reader that compares [`View::version`] misses no change,
+    /// but may receive several changes together.
     pub fn changes(&self) -> watch::Receiver<Arc<View>> {
         self.shared.views.clone()
     }
 
-    /// Returns a receiver of single changes from now on. A receiver that lags more than a thousand changes behind loses
-    /// some, and must look at [`Handle::view`].
+    /// Returns a receiver of single changes from now on. A receiver that lags more than a thousand changes
+    /// behind loses some, and must read [`Handle::view`].
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.shared.events.subscribe()
     }
@@ -167,7 +167,7 @@ impl Handle {
         self.view().regions()
     }
 
-    /// Returns the figures.
+    /// Returns the figures of the membership.
     pub fn stats(&self) -> Stats {
         let view = self.view();
         Stats {
@@ -184,8 +184,9 @@ impl Handle {
         !self.shared.net.keys.ring().is_empty()
     }
 
-    /// Joins the servers at these addresses: `host`, `host:port`, IP address or `[v6]:port`. The default port is that of
-    /// this server's gossip. A name with several records is several addresses. Joining one member joins all.
+    /// Joins the servers at these addresses: `host`, `host:port`, IP address or `[v6]:port`. The default
+    /// port is the port of this server's gossip. A name with several records is several addresses. Joining
+    /// one member joins all members.
     pub async fn join(&self, addresses: &[String]) -> JoinResult {
         let mut result = JoinResult::default();
         let port = self.shared.addr.port();
@@ -245,8 +246,8 @@ impl Handle {
         self.refuse_foreign(target)
     }
 
-    /// Refuses a server of the own region that belongs to another cluster. The table shows the server, and the log does not
-    /// take it in.
+    /// Refuses a server of the own region that belongs to another cluster. The table shows the server, but
+    /// the log does not admit it.
     fn refuse_foreign(&self, target: SocketAddr) -> Result<(), String> {
         let (Some(own), view) = (self.own(), self.view()) else { return Ok(()) };
         let joined = view.members.iter().find(|member| member.addr == target && member.is_foreign(&own));
@@ -260,7 +261,7 @@ impl Handle {
         ))
     }
 
-    /// Leaves the cluster: the other servers show this one as left. It joins again only after a restart.
+    /// Leaves the cluster: the other servers show this server as left. It joins again only after a restart.
     ///
     /// # Errors
     /// [`Stopped::Ended`].
@@ -277,8 +278,8 @@ impl Handle {
         Ok(())
     }
 
-    /// Forces the members of a name (`<node>.<region>`) to leave; with `prune`, also removes them from the list. Returns
-    /// whether there is such a member; an unknown name is no error.
+    /// Forces the members of a name (`<node>.<region>`) to leave; with `prune`, also removes them from the
+    /// list. Returns whether the name has a member; an unknown name is no error.
     ///
     /// # Errors
     /// [`Stopped::Ended`].
@@ -309,7 +310,7 @@ impl Handle {
         self.keyring(KeyOperation::Install(key.to_owned())).await
     }
 
-    /// Makes an installed key, in base64, the primary key of all alive servers.
+    /// Sets an installed key, in base64, as the primary key of all alive servers.
     pub async fn keyring_use(&self, key: &str) -> KeyringAnswer {
         self.keyring(KeyOperation::Use(key.to_owned())).await
     }
@@ -326,7 +327,7 @@ impl Handle {
         let own = self.own_keys(operation.clone()).await;
         let is_refused = own.is_err();
         answer.add(&name, own.map_err(|error| error.to_string()));
-        // What this server refuses, the others would refuse too; a part of them must not be changed.
+        // If this server refuses an operation, the others would refuse it too. A partial change must not happen.
         if is_refused {
             return answer;
         }
@@ -363,10 +364,10 @@ impl Handle {
     }
 }
 
-/// The reasons why tags are not replaced.
+/// The reasons for which tags are not replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetTagsError {
-    /// They exceed [`MAX_TAG_BYTES`].
+    /// The tags exceed [`MAX_TAG_BYTES`].
     #[error("the tags exceed {MAX_TAG_BYTES} bytes")]
     TooLong,
     /// The membership has ended.

@@ -1,4 +1,4 @@
-//! Joining from the configuration: `start_join` once, `retry_join` until it succeeds (docs/reference/cluster.md,
+//! Joining by the configuration: `start_join` once, `retry_join` until it succeeds (docs/reference/cluster.md,
 //! section 4).
 
 use crate::handle::{Handle, JoinFailure};
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The default of `retry_interval`.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Decides after each attempt of `retry_join`.
+/// The decisions after each attempt of `retry_join`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPlan {
     /// The pause between two attempts (`retry_interval`).
@@ -26,10 +26,10 @@ impl Default for RetryPlan {
     }
 }
 
-/// What follows after an attempt.
+/// The step that follows an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Joining is done for good.
+    /// No further attempt.
     Done,
     /// Another attempt after this pause.
     After(Duration),
@@ -38,7 +38,7 @@ pub enum Next {
 }
 
 impl RetryPlan {
-    /// Takes the result of an attempt: at least one server answered, or none.
+    /// Returns the next step. `has_joined` is set if at least one server responded to the attempt.
     pub fn after(&mut self, has_joined: bool) -> Next {
         if has_joined {
             return Next::Done;
@@ -48,17 +48,17 @@ impl RetryPlan {
     }
 }
 
-/// No server answered, and the agent must end with exit code 1.
+/// The error of a join without a response, after which the agent must end with exit code 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: no server could be joined: {reasons}")]
 pub struct JoinError {
-    /// `server_join.start_join` or `server_join.retry_join`.
+    /// The setting that failed: `server_join.start_join` or `server_join.retry_join`.
     pub setting: &'static str,
-    /// The reason of each address.
+    /// The reason of each address, as one text.
     pub reasons: String,
 }
 
-/// The addresses of entries, and the entries that have none.
+/// The addresses of entries, and the entries without addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Discovered {
     /// The addresses, without repetitions.
@@ -67,7 +67,7 @@ pub struct Discovered {
     pub failures: Vec<JoinFailure>,
 }
 
-/// Resolves entries, with `default_port` where none is written. Also for clients, whose default port is 4647.
+/// Resolves entries, with `default_port` for entries without a port. Also for clients, whose default port is 4647.
 pub async fn discover(entries: &[JoinEntry], default_port: u16) -> Discovered {
     let mut found = Discovered::default();
     for entry in entries {
@@ -87,10 +87,10 @@ pub async fn discover(entries: &[JoinEntry], default_port: u16) -> Discovered {
     found
 }
 
-/// Joins once. The own address counts as an answer.
+/// Joins once. The own address counts as a response.
 ///
 /// # Errors
-/// If no server answers. The agent then ends with exit code 1.
+/// If no server responds. The agent then ends with exit code 1.
 pub async fn start_join(handle: &Handle, entries: &[JoinEntry]) -> Result<usize, JoinError> {
     match attempt(handle, entries).await {
         Attempt { joined, lists_own, .. } if joined > 0 || lists_own => Ok(joined),
@@ -98,8 +98,8 @@ pub async fn start_join(handle: &Handle, entries: &[JoinEntry]) -> Result<usize,
     }
 }
 
-/// Joins, with pauses, until at least one other server answers. A server that lists its own address waits for the others
-/// without end.
+/// Joins, with pauses, until at least one other server responds. A server that lists its own address waits
+/// for the others without end.
 ///
 /// # Errors
 /// After `retry_max` failed attempts. The agent then ends with exit code 1.
@@ -130,13 +130,13 @@ pub async fn retry_join(
 
 /// The result of one attempt.
 struct Attempt {
-    /// The number of other servers that answered.
+    /// The number of other servers that responded.
     joined: usize,
     /// Whether the own address is among the addresses.
     lists_own: bool,
-    /// Whether there is any other address, or an entry that did not resolve.
+    /// Whether the entries name another address, or one of them did not resolve.
     has_others: bool,
-    /// Why the others failed.
+    /// The reasons for which the other addresses failed.
     reasons: String,
 }
 

@@ -1,5 +1,6 @@
-//! Gossip keys. A key seals messages with XChaCha20-Poly1305, under a key that HKDF-SHA256 (RFC 5869) derives from the
-//! 16, 24 or 32 bytes of the user. A tag, also derived, names the key in each message and reveals nothing about it.
+//! Gossip keys. A key seals messages with XChaCha20-Poly1305, under a key that HKDF-SHA256 (RFC 5869)
+//! derives from the 16, 24 or 32 bytes of the user. A tag, which is derived too, names the key in each
+//! message and reveals nothing about it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -31,7 +32,7 @@ impl fmt::Debug for KeyTag {
     }
 }
 
-/// The reasons why a change of the key ring is refused.
+/// The reasons for which a change of the key ring is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The text is not base64 of 16, 24 or 32 bytes.
@@ -43,7 +44,7 @@ pub enum KeyError {
     /// The primary key cannot be removed.
     #[error("the primary key cannot be removed: use another key first")]
     Primary,
-    /// The server does not encrypt, and may not start to.
+    /// The server does not encrypt, and the configuration permits no change-over.
     #[error(
         "encryption is not enabled: set server.encrypt, or server.encrypt_accept_plain for a change-over"
     )]
@@ -113,12 +114,12 @@ impl Key {
     }
 }
 
-/// The keys of a server; the first one, the primary, seals, and all of them open. Without keys, nothing is sealed.
+/// The keys of a server. The first one, the primary key, seals; all of them open. Without keys, nothing is sealed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ring(Vec<Key>);
 
 impl Ring {
-    /// Returns a ring with these keys, without repetitions.
+    /// Creates a ring with these keys, without repetitions.
     pub(crate) fn new(keys: impl IntoIterator<Item = Key>) -> Self {
         let mut ring = Self::default();
         for key in keys {
@@ -141,7 +142,7 @@ impl Ring {
         self.0.is_empty()
     }
 
-    /// Returns the ring with one key more. The first key becomes the primary one.
+    /// Returns the ring with an additional key. The first key becomes the primary one.
     pub(crate) fn installed(&self, key: Key) -> Self {
         Self::new(self.0.iter().cloned().chain([key]))
     }
@@ -168,8 +169,8 @@ impl Ring {
         Some((key.tag, key.seal(nonce, context, plain)?))
     }
 
-    /// Opens with the key of a tag. The outer `None`: there is no such key. The inner `None`: the bytes are not what
-    /// the key sealed in this context.
+    /// Opens sealed bytes with the key of a tag. The outer `None`: the ring lacks the key. The inner
+    /// `None`: the key did not seal these bytes in this context.
     pub(crate) fn open(
         &self,
         tag: KeyTag,

@@ -15,15 +15,16 @@ const FILE: &str = "serf.keyring";
 #[derive(Debug)]
 pub(crate) struct Keys {
     ring: RwLock<Arc<Ring>>,
-    /// `None`: the ring exists in memory only.
+    /// The file of the ring, or `None` if the ring exists in memory only.
     file: Option<PathBuf>,
     accepts_plain: bool,
-    /// One change at a time.
+    /// A lock that lets one change run at a time.
     change: Mutex<()>,
 }
 
 impl Keys {
-    /// Reads the ring from its file, or begins one with the configured key. The file wins, with a warning.
+    /// Reads the ring from its file, or creates one with the configured key. The file takes precedence,
+    /// with a warning.
     pub(crate) fn open(
         dir: Option<&Path>,
         configured: Option<Key>,
@@ -64,7 +65,7 @@ impl Keys {
         self.accepts_plain
     }
 
-    /// Carries out an operation. It writes the file, so it must not run on a thread of the runtime.
+    /// Executes an operation. The call writes the file, so it must not run on a thread of the runtime.
     pub(crate) fn apply(&self, operation: &KeyOperation) -> Result<KeyList, KeyError> {
         let guard = self.change.lock();
         let ring = self.ring();
@@ -97,7 +98,7 @@ impl Keys {
     }
 }
 
-/// Reads the file; `None` if there is none, or it has no keys.
+/// Reads the file; returns `None` if the file does not exist, or has no keys.
 fn read(path: &Path) -> Result<Option<Ring>, Error> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,

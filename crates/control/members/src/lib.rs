@@ -1,10 +1,10 @@
-//! The membership of servers (docs/reference/cluster.md, sections 4, 5, 8 and 11): which servers there are in all regions,
-//! with addresses, tags and status. It finds servers; the replicated log alone decides which of them vote.
+//! The membership of servers (docs/reference/cluster.md, sections 4, 5, 8 and 11): the servers in all regions,
+//! with addresses, tags and status. It finds servers; only the replicated log decides which of them vote.
 //!
-//! A pure state machine (`core`) has the table of members. foca detects failures for it, and this crate owns the rest:
-//! rows with tags, the statuses, leaving, forced leaving, pruning, reaping. [`Service`] carries its messages over TCP on
-//! `ports.serf`, encrypted with the keys of the key ring. [`Handle`] is for everybody else. `docs/design/members.md` has
-//! the protocol.
+//! A pure state machine (`core`) has the table of members. foca detects failures, and this crate has the
+//! rest: rows with tags, the statuses, leaving, forced leaving, pruning, reaping. [`Service`] carries the
+//! messages over TCP on `ports.serf`, encrypted with the keys of the key ring. [`Handle`] is the interface
+//! for other crates. `docs/design/members.md` describes the protocol.
 
 mod core;
 mod error;

@@ -1,4 +1,4 @@
-//! Members as users of this crate see them (docs/reference/cluster.md, section 5.1).
+//! Members in the form for users of this crate (docs/reference/cluster.md, section 5.1).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,16 +12,16 @@ pub type Tags = BTreeMap<String, String>;
 /// Status of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
-    /// Nothing is known. Tables contain no such member; agents without a server report it.
+    /// The status is unknown. Tables contain no such member; agents without a server report it.
     #[default]
     None,
-    /// The member answers.
+    /// The member responds to probes.
     Alive,
-    /// The member announced that it leaves, or a user forced an alive member to leave and it has not refuted yet.
+    /// The member announced that it leaves, or a user forced an alive member to leave, which has not refuted yet.
     Leaving,
     /// The member left, or a user forced a failed member to leave.
     Left,
-    /// The member does not answer.
+    /// The member does not respond to probes.
     Failed,
 }
 
@@ -68,23 +68,23 @@ pub(crate) const CLUSTER_TAG: &str = "caravan_cluster";
 pub const PROTOCOL: Protocol =
     Protocol { min: 1, max: 5, current: 2, delegate_min: 2, delegate_max: 5, delegate_current: 4 };
 
-/// A server as the membership knows it.
+/// A server in the table of members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// The server's UUID, which also is the tag `id`.
     pub id: Uuid,
-    /// Name, `<node>.<region>`.
+    /// The name, `<node>.<region>`.
     pub name: String,
-    /// Advertised address of the gossip port.
+    /// The advertised address of the gossip port.
     pub addr: SocketAddr,
-    /// The status.
+    /// The status according to the row and failure detection.
     pub status: Status,
-    /// The tags, as the member set them.
+    /// The tags that the member set.
     pub tags: Tags,
 }
 
 impl Member {
-    /// Returns the value of a tag.
+    /// Returns the value of a tag by its name.
     pub fn tag(&self, name: &str) -> Option<&str> {
         self.tags.get(name).map(String::as_str)
     }
@@ -94,8 +94,8 @@ impl Member {
         self.tag("region").unwrap_or_default()
     }
 
-    /// Returns whether the member and another one are servers of one region, but of two clusters. A server without a cluster
-    /// is foreign to none.
+    /// Returns whether the member and another one are servers of one region, but of two clusters. A server
+    /// without a cluster is not foreign to any server.
     pub fn is_foreign(&self, other: &Self) -> bool {
         let (cluster, its) = (self.tag(CLUSTER_TAG), other.tag(CLUSTER_TAG));
         self.region() == other.region() && cluster.is_some() && its.is_some() && cluster != its
@@ -148,7 +148,7 @@ impl View {
         self.members.iter().filter(move |member| member.region() == region)
     }
 
-    /// Returns the alive servers of a region, without those of another cluster than server `own`.
+    /// Returns the alive servers of a region, without servers of another cluster than server `own`.
     pub fn peers<'a>(&'a self, own: Uuid, region: &'a str) -> impl Iterator<Item = &'a Member> {
         let own = self.by_id(own);
         let is_foreign = move |member: &Member| own.is_some_and(|own| member.is_foreign(own));
@@ -177,15 +177,15 @@ pub enum Event {
     Leaving(Member),
     /// The member left, or a user forced a failed member to leave.
     Left(Member),
-    /// The member does not answer.
+    /// The member does not respond to probes.
     Failed(Member),
     /// The member is removed from the list: pruned by a user, replaced by another server of its name, or absent for
-    /// too long. The status is the last one.
+    /// too long. The event has the last status.
     Reaped(Member),
 }
 
 impl Event {
-    /// Returns the member.
+    /// Returns the member of the event.
     pub fn member(&self) -> &Member {
         match self {
             Self::Joined(member)
@@ -210,8 +210,8 @@ impl Event {
     }
 }
 
-/// The tags of a server in typed form. [`ServerTags::to_tags`] writes exactly those of docs/reference/cluster.md,
-/// section 5.1, and Caravan's own, whose names begin with `caravan_`.
+/// The tags of a server in typed form. [`ServerTags::to_tags`] writes exactly the tags of docs/reference/cluster.md,
+/// section 5.1, and Caravan's own tags, whose names begin with `caravan_`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerTags {
     /// The region (`region`).
@@ -226,7 +226,7 @@ pub struct ServerTags {
     pub id: Uuid,
     /// IP address for calls of clients (`rpc_addr`).
     pub rpc_addr: String,
-    /// Port of calls (`port`).
+    /// The port of calls (`port`).
     pub port: u16,
     /// The number of servers that found the cluster (`expect`; 1 adds `bootstrap`). 0: the tag is absent.
     pub expect: u32,

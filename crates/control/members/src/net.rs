@@ -1,4 +1,5 @@
-//! Connections of the gossip port. Each is a stream of frames in both directions; [`crate::session`] has their form.
+//! Connections of the gossip port. Each is a stream of frames in both directions; [`crate::session`]
+//! defines their form.
 
 use crate::frame::Message;
 use crate::key::NONCE;
@@ -17,23 +18,23 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-/// The time to connect.
+/// The timeout of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time for the greetings, and for writing one frame.
+/// The timeout of the greetings, and of writing one frame.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Sent data that stays unacknowledged this long ends the connection (tcp(7), `TCP_USER_TIMEOUT`). Without it, a
+/// The time after which unacknowledged data ends the connection (tcp(7), `TCP_USER_TIMEOUT`). Without the limit, a
 /// connection that was cut stays silent for minutes after the cut has ended.
 const USER_TIMEOUT_MILLIS: u32 = 5000;
-/// Larger frames need a permit, so that strangers cannot make this server hold many of them.
+/// The size above which a frame needs a permit, so that strangers cannot fill the memory with frames.
 const SMALL_FRAME: usize = 64 << 10;
-/// Number of larger frames at a time.
+/// The number of larger frames at a time.
 const LARGE_FRAMES: usize = 16;
-/// The same refusal of the same host is logged once per interval.
+/// The interval at which the same refusal of the same host is logged again.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
-/// Number of remembered reports.
+/// The number of remembered reports.
 const MAX_REPORTS: usize = 256;
 
-/// The reasons why a call to a server failed.
+/// The reasons for which a call to a server failed.
 #[derive(Debug)]
 pub(crate) enum CallError {
     /// The system's error.
@@ -48,7 +49,7 @@ pub(crate) enum CallError {
     Refused(Refusal),
     /// This side refused a frame.
     Refuses(Refusal),
-    /// The other side sent something that is not valid.
+    /// The other side sent a frame that is not valid.
     Invalid,
 }
 
@@ -75,7 +76,7 @@ impl From<io::Error> for CallError {
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub(crate) struct Net {
     pub(crate) keys: Keys,
@@ -88,7 +89,7 @@ impl Net {
         Self { keys, large: Semaphore::new(LARGE_FRAMES), reports: Mutex::default() }
     }
 
-    /// Logs a refusal, but the same one only once per interval.
+    /// Logs a refusal, but the same refusal only once per interval.
     pub(crate) fn report(&self, peer: SocketAddr, error: &CallError) {
         let (reason, is_own) = match error {
             CallError::Refuses(reason) => (*reason, true),
@@ -119,29 +120,29 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Reads frames.
+/// The reading half of a connection.
 #[derive(Debug)]
 pub(crate) struct Reader {
     half: OwnedReadHalf,
     direction: session::Direction,
 }
 
-/// Writes frames.
+/// The writing half of a connection.
 #[derive(Debug)]
 pub(crate) struct Writer {
     half: OwnedWriteHalf,
     direction: session::Direction,
-    /// Whether frames go out unsealed although there is a key.
+    /// Whether frames are sent unsealed although this server has a key.
     plain: bool,
 }
 
-/// Opens a connection. With `plain`, this side's frames are not sealed.
+/// Opens a connection. With `plain`, frames of this side are not sealed.
 pub(crate) async fn connect(to: SocketAddr, plain: bool) -> Result<(Reader, Writer), CallError> {
     let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(to)).await.map_err(|_| CallError::Timeout)??;
     greet(stream, Side::Opener, plain).await
 }
 
-/// Exchanges greetings.
+/// Exchanges the greetings of both sides.
 pub(crate) async fn greet(
     mut stream: TcpStream,
     side: Side,
@@ -164,7 +165,7 @@ pub(crate) async fn greet(
 }
 
 impl Reader {
-    /// Reads the next message, and returns whether it was sealed. Waits for it without limit.
+    /// Reads the next message, and returns whether it was sealed. Waits for the message without limit.
     pub(crate) async fn read(&mut self, net: &Net) -> Result<(Message, bool), CallError> {
         let length = self.half.read_u32().await?;
         let length = usize::try_from(length).map_err(|_| CallError::Invalid)?;
@@ -184,7 +185,7 @@ impl Reader {
         })
     }
 
-    /// Reads until the other side ends, so that it can read a last frame of this side.
+    /// Reads until the other side ends the connection, so that it can read a last frame of this side.
     async fn drain(&mut self) {
         let mut bytes = [0; 1024];
         let end = async { while matches!(self.half.read(&mut bytes).await, Ok(1..)) {} };
@@ -208,7 +209,7 @@ impl Writer {
     }
 }
 
-/// Ends a connection: the other side gets the reason if this side refused a frame.
+/// Ends a connection. The other side receives the reason if this side refused a frame.
 pub(crate) async fn end(mut reader: Reader, mut writer: Writer, error: &CallError) {
     if let CallError::Refuses(reason) = error {
         let told = writer.write_frame(&session::refusal(*reason)).await;
@@ -218,8 +219,8 @@ pub(crate) async fn end(mut reader: Reader, mut writer: Writer, error: &CallErro
     }
 }
 
-/// Sends a message over a connection of its own and waits for the first answer. `limit` bounds the whole call.
-/// Without encryption at the other side, the call is repeated unsealed where that is allowed.
+/// Sends a message over a separate connection and waits for the first response. `limit` bounds the whole call.
+/// If the other side has no keys, the call is repeated unsealed where that is allowed.
 pub(crate) async fn call(
     net: &Net,
     to: SocketAddr,

@@ -1,4 +1,4 @@
-//! The members that a server knew, for its next start: the file `members` in the server's data directory.
+//! The members that a server had, for its next start: the file `members` in the server's data directory.
 
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
@@ -23,15 +23,15 @@ pub(crate) struct Known {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Remembered {
-    /// The number of this start, which is larger than those of earlier ones.
+    /// The number of this start, which is larger than the numbers of earlier starts.
     pub(crate) epoch: u64,
-    /// Whether the server left.
+    /// Whether the server left before it ended.
     pub(crate) left: bool,
     /// The other members.
     pub(crate) members: Vec<Known>,
 }
 
-/// Returns what the file contains. A damaged file is reported and counts as absent.
+/// Returns the content of the file. A damaged file is reported and counts as absent.
 pub(crate) fn read(dir: &Path) -> Result<Remembered, Error> {
     let path = dir.join(FILE);
     match std::fs::read(&path) {
@@ -44,7 +44,7 @@ pub(crate) fn read(dir: &Path) -> Result<Remembered, Error> {
     }
 }
 
-/// Replaces the file.
+/// Replaces the file atomically.
 pub(crate) fn write(dir: &Path, remembered: &Remembered) -> Result<(), Error> {
     let path = dir.join(FILE);
     let fail = |reason: String| Error::File { path: path.clone(), reason };
@@ -53,10 +53,10 @@ pub(crate) fn write(dir: &Path, remembered: &Remembered) -> Result<(), Error> {
         .map_err(|error| fail(caravan_sys::describe(&error)))
 }
 
-/// A content to write, and whom to notify afterwards.
+/// A content to write, and the receiver of a notification afterwards.
 pub(crate) type Save = (Remembered, Option<oneshot::Sender<()>>);
 
-/// Writes contents in order, except for contents that newer ones replace. Ends with the sender.
+/// Writes contents in order, except for contents that newer ones replace. Ends when the sender is dropped.
 pub(crate) async fn save(dir: PathBuf, mut contents: mpsc::UnboundedReceiver<Save>) {
     while let Some((mut content, waiting)) = contents.recv().await {
         let mut waiting: Vec<_> = waiting.into_iter().collect();
@@ -70,7 +70,7 @@ pub(crate) async fn save(dir: PathBuf, mut contents: mpsc::UnboundedReceiver<Sav
             tracing::warn!(%error, "the members cannot be remembered");
         }
         for waiting in waiting {
-            // Nobody may wait any more.
+            // The receiver may have been dropped.
             let _ = waiting.send(());
         }
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// The time for the program of an `exec=` entry.
+/// The timeout of the program of an `exec=` entry.
 const EXEC_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time for a name to resolve.
+/// The timeout of the resolution of a name.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The providers of the reference, each with the alternative.
 const PROVIDERS: &[(&str, &str)] = &[
@@ -32,7 +32,7 @@ const PROVIDERS: &[(&str, &str)] = &[
 ];
 const CLOUD: &str = "list the servers' addresses, use a DNS name that resolves to them, or print them with exec=<program> instead";
 
-/// The reasons why an entry has no addresses.
+/// The reasons for which an entry has no addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// The entry is empty.
@@ -49,7 +49,7 @@ pub enum AddressError {
     Provider {
         /// Name of the provider.
         provider: String,
-        /// What to use in its place.
+        /// The setting or entry to use instead.
         alternative: &'static str,
     },
     /// The provider is unknown.
@@ -71,12 +71,12 @@ pub enum AddressError {
     Exec {
         /// The program.
         program: String,
-        /// The reason.
+        /// The reason of the failure.
         reason: String,
     },
 }
 
-/// The address of a server, as users write it.
+/// The address of a server in the form that users write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinAddress {
     /// An IP address, with or without a port.
@@ -128,7 +128,7 @@ impl JoinAddress {
         Ok(Self::Name(name.to_owned(), port))
     }
 
-    /// Returns the addresses, with `default_port` where none is written. A name may have several.
+    /// Returns the addresses, with `default_port` if the address has no port. A name may have several addresses.
     ///
     /// # Errors
     /// [`AddressError::Resolve`].
@@ -147,7 +147,7 @@ impl JoinAddress {
     }
 }
 
-/// Returns a port that a server can have.
+/// Returns the port of a server; `None` for 0.
 fn port(number: u16) -> Option<u16> {
     if number == 0 { None } else { Some(number) }
 }
@@ -161,7 +161,7 @@ pub enum JoinEntry {
     Exec {
         /// The program.
         program: String,
-        /// Its arguments.
+        /// The arguments of the program.
         args: Vec<String>,
     },
 }
@@ -179,7 +179,7 @@ impl JoinEntry {
     /// Parses an entry.
     ///
     /// # Errors
-    /// All of [`AddressError`] that need no network. No provider is supported.
+    /// All of [`AddressError`] that need no network. All providers are refused.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         let text = text.trim();
         if let Some(command) = text.strip_prefix("exec=") {
@@ -226,7 +226,7 @@ fn printed(text: &str, default_port: u16) -> Result<Vec<SocketAddr>, String> {
     text.split_whitespace().map(read).collect()
 }
 
-/// Returns why a provider string is refused.
+/// Returns the reason for which a provider string is refused.
 fn refuse(text: &str) -> AddressError {
     let Some(words) = words(text) else { return AddressError::NotAProvider(text.to_owned()) };
     let pairs: Option<Vec<(&str, &str)>> = words.iter().map(|word| word.split_once('=')).collect();
@@ -241,8 +241,8 @@ fn refuse(text: &str) -> AddressError {
     }
 }
 
-/// Splits a text into words. White space in double quotes belongs to a word, and a backslash takes the next character as
-/// it is. `None`: a quote or a backslash has no end.
+/// Splits a text into words. White space in double quotes belongs to a word, and the character after a
+/// backslash has no special meaning. Returns `None` if a quote or a backslash has no end.
 fn words(text: &str) -> Option<Vec<String>> {
     let (mut words, mut word) = (Vec::new(), None::<String>);
     let mut is_quoted = false;

@@ -1,4 +1,4 @@
-//! The service: one task owns the state machine, and the others carry its messages.
+//! The service: one task owns the state machine, and other tasks carry its messages.
 
 mod actor;
 mod links;
@@ -30,7 +30,7 @@ const INPUTS: usize = 1024;
 const EVENTS: usize = 1024;
 /// The first pause between two attempts to reach remembered members.
 const REJOIN_PAUSE: Duration = Duration::from_secs(2);
-/// The longest of these pauses.
+/// The longest pause between two such attempts.
 const MAX_REJOIN_PAUSE: Duration = Duration::from_secs(30);
 
 /// The settings of the membership.
@@ -40,40 +40,40 @@ pub struct Config {
     pub id: Uuid,
     /// The name of the node, without the region.
     pub node: String,
-    /// The address of the gossip port for other servers (`advertise.serf`). Port 0 means that of the listener.
+    /// The address of the gossip port for other servers (`advertise.serf`). Port 0 means the port of the listener.
     pub advertise: SocketAddr,
     /// The tags. Their region is the second part of the member's name.
     pub tags: ServerTags,
-    /// The server's data directory, for the key ring and the remembered members. `None`: in memory only.
+    /// The server's data directory, for the key ring and the remembered members. `None`: both exist in memory only.
     pub dir: Option<PathBuf>,
     /// The configured gossip key (`server.encrypt`).
     pub encrypt: Option<Key>,
-    /// Whether gossip without encryption is accepted beside encrypted gossip (`server.encrypt_accept_plain`).
+    /// Whether gossip without encryption is accepted together with encrypted gossip (`server.encrypt_accept_plain`).
     pub accept_plain: bool,
     /// Whether remembered members are used also after this server has left (`server.rejoin_after_leave`).
     pub rejoin_after_leave: bool,
-    /// The times.
+    /// The times of the state machine.
     pub timing: Timing,
 }
 
 /// A message from a connection, or a request of a handle.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A message, and the way back to its sender.
+    /// A message, and the sender of responses to its connection.
     Message {
         message: Message,
         answers: mpsc::Sender<Message>,
     },
-    /// Returns the message that begins a sync.
+    /// A request for the message that begins a sync.
     Sync(oneshot::Sender<Message>),
-    /// An answer to a sync that a join began. The answers go to the other side.
+    /// The response to a sync that a join began. The replies are for the other side.
     Joined {
         answer: Message,
         reply: oneshot::Sender<Vec<Message>>,
     },
-    /// Begins to leave.
+    /// The beginning of leaving.
     Leave(oneshot::Sender<()>),
-    /// Has left; the reply comes when that is remembered.
+    /// The end of leaving; the reply follows when the file records it.
     Left(oneshot::Sender<()>),
     ForceLeave {
         name: String,
@@ -93,13 +93,13 @@ pub struct Service {
     net: Arc<Net>,
     /// Addresses of members of the earlier run.
     rejoin: Vec<SocketAddr>,
-    /// Writes the remembered members, until the actor is gone.
+    /// The task that writes the remembered members, until the actor has ended.
     saver: Option<JoinHandle<()>>,
 }
 
 impl Service {
-    /// Reads the files and prepares the membership. The listener is that of `ports.serf`. Must be called within a
-    /// runtime; it reads and writes small files.
+    /// Reads the files and prepares the membership. The listener belongs to `ports.serf`. Must be called within a
+    /// runtime; the call reads and writes small files.
     ///
     /// # Errors
     /// [`Error`].
@@ -150,7 +150,7 @@ impl Service {
         Ok((handle.clone(), Self { actor, listener, handle, inputs, net, rejoin, saver }))
     }
 
-    /// Runs until `cancel`. The end is not a leave: other servers see this one failed.
+    /// Runs until `cancel`. The end is not a leave: other servers show this server as failed.
     pub async fn run(self, cancel: CancellationToken) {
         let Self { actor, listener, handle, inputs, net, rejoin, saver } = self;
         let listening = links::listen(listener, Arc::clone(&net), inputs, cancel.clone());
@@ -167,7 +167,7 @@ impl Service {
         }
         cancel.cancelled().await;
         if let Some(saver) = saver {
-            // It ends, because the actor had its only sender.
+            // The task ends, because the actor had its only sender.
             let _ = saver.await;
         }
     }

@@ -19,8 +19,8 @@ const PLAIN: u8 = 0;
 const SEALED: u8 = 1;
 const REFUSED: u8 = 2;
 
-/// The reason why a side does not accept a frame. The other side receives the reason unsealed, so it is a hint for
-/// users and nothing more.
+/// The reason for which a side does not accept a frame. The other side receives the reason unsealed, so it is only a
+/// hint for users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Refusal {
     /// Frames must be sealed.
@@ -29,7 +29,7 @@ pub(crate) enum Refusal {
     NoKeys,
     /// The receiver does not have the key.
     UnknownKey(KeyTag),
-    /// The frame is damaged, or is not what the key sealed for this connection.
+    /// The frame is damaged, or the key did not seal it for this connection.
     Damaged,
 }
 
@@ -80,10 +80,10 @@ impl Refusal {
     }
 }
 
-/// The reasons why a frame ends its connection.
+/// The reasons for which a frame ends its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// This side refuses the frame; the other side should get [`Session::refuse`].
+    /// This side refuses the frame; the other side should receive [`Session::refuse`].
     Refuses(Refusal),
     /// The other side refused a frame of this side.
     Refused(Refusal),
@@ -99,7 +99,7 @@ pub(crate) fn greeting(lot: [u8; LOT]) -> [u8; GREETING] {
     bytes
 }
 
-/// Returns the random number of a greeting; `None` if another protocol is spoken.
+/// Returns the random number of a greeting; `None` if the bytes belong to another protocol.
 pub(crate) fn read_greeting(bytes: &[u8; GREETING]) -> Option<[u8; LOT]> {
     let (magic, lot) = bytes.split_first_chunk::<{ MAGIC.len() }>()?;
     if *magic == MAGIC { lot.try_into().ok() } else { None }

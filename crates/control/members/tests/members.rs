@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Only a hang reaches this.
+/// A limit that only a hang reaches.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A server that runs until it is ended or dropped.
@@ -171,7 +171,7 @@ async fn keys_rotate_and_wrong_keys_are_named() {
     assert_eq!(b.handle.keyring_list().await.keys.into_iter().collect::<Vec<_>>(), [(new, 2)]);
     stranger.join(&b).await;
     eventually("the stranger has the key now", || a.status(3) == ALIVE).await;
-    // A server that does not answer is an error by name.
+    // A server that does not respond is an error by name.
     stranger.end().await;
     let answer = a.handle.keyring_list().await;
     assert_eq!(answer.errors.keys().collect::<Vec<_>>(), ["s3.global"]);
@@ -192,7 +192,7 @@ async fn a_running_cluster_is_switched_to_encryption() {
     let answer = a.handle.keyring_install(&key).await;
     assert!(answer.is_complete(), "{answer:?}");
     assert_eq!(answer.primary_keys[&key], 2);
-    // One after the other is restarted without the setting.
+    // The servers are restarted without the setting, one after the other.
     b.end().await;
     let b = start(2, settings(1, false)).await;
     b.join(&a).await;
@@ -238,7 +238,7 @@ async fn joins_of_the_configuration_retry_and_give_up() {
     let a = start(1, Settings::default()).await;
     let b = start(2, Settings::default()).await;
     let entry = |addr: SocketAddr| JoinEntry::parse(&addr.to_string()).unwrap();
-    // The port is free: the listener is dropped at once.
+    // The port is free: the listener is dropped immediately.
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let error = start_join(&a.handle, &[entry(free)]).await.unwrap_err();
     assert!(error.to_string().starts_with("server_join.start_join: no server could be joined"), "{error}");
@@ -248,7 +248,7 @@ async fn joins_of_the_configuration_retry_and_give_up() {
     assert!(error.to_string().starts_with("server_join.retry_join"), "{error}");
     assert_eq!(retry_join(&a.handle, &[entry(free), entry(a.addr), entry(b.addr)], plan).await, Ok(1));
     assert_eq!(a.status(2), ALIVE);
-    // A server that comes later is joined when it comes.
+    // A server that starts later is joined after its start.
     let late = tokio::spawn({
         let handle = a.handle.clone();
         async move { retry_join(&handle, &[entry(free)], RetryPlan { max: 0, ..plan }).await }

@@ -1,4 +1,4 @@
-//! How rows and claims of others change the table.
+//! Changes of the table by rows and claims of other servers.
 
 use super::{Core, Differences, Entry, Notice, Output, Phase, Seen};
 use crate::frame::{Claim, Intent, MAX_MEMBERS, Row};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 impl Core {
-    /// Finds what the sender of claims lacks, and what this server lacks.
+    /// Returns the rows that the sender of claims lacks, and the members whose rows this server lacks.
     pub(super) fn compare(&mut self, now: Duration, claims: &[Claim]) -> Differences {
         let mut requests = Vec::new();
         let claimed: BTreeMap<Uuid, _> =
@@ -19,7 +19,7 @@ impl Core {
         for (id, rank) in &claimed {
             let known = self.rows.get(id).map(|entry| entry.row.rank());
             if *id != self.id && known.is_none_or(|known| known < *rank) {
-                // Removed members are of no interest to a server that never knew them.
+                // A server without a row of a removed member does not need the row.
                 if known.is_some() || rank.1 != Intent::Pruned {
                     requests.push(*id);
                 }
@@ -33,7 +33,7 @@ impl Core {
         Differences { rows, requests }
     }
 
-    /// Takes over what another server claims about who answers.
+    /// Applies the claims of another server about the liveness of members.
     pub(super) fn believe(&mut self, now: Duration, claims: &[Claim]) {
         if self.phase == Phase::Left {
             return;
@@ -50,21 +50,21 @@ impl Core {
         let raised = self.swim.peer();
         let foreign = |claim: &&Claim| {
             let is_known = self.rows.contains_key(&claim.id);
-            // An earlier self of this server is no member.
+            // An earlier generation of this server is no member.
             is_known && (claim.id != self.id || claim.generation == raised.generation)
         };
         let believed: Vec<Claim> = claims.iter().filter(foreign).cloned().collect();
         self.swim.apply(now, &believed);
     }
 
-    /// Takes over rows of others with the claims about them, and passes the unknown ones on.
+    /// Adds rows of other servers with the claims about them, and passes new rows on.
     pub(super) fn merge_all(&mut self, now: Duration, rows: Vec<Row>, claims: &[Claim]) {
         let ids: Vec<Uuid> = rows.into_iter().filter_map(|row| self.merge(now, row)).collect();
         self.believe(now, claims);
         self.relay(&ids);
     }
 
-    /// Takes over a row. Returns its member if the row is news.
+    /// Adds a row. Returns its member if the row is newer than the row in the table.
     pub(super) fn merge(&mut self, now: Duration, mut row: Row) -> Option<Uuid> {
         if row.id == self.id {
             self.own_row(now, row.rank());
@@ -92,7 +92,8 @@ impl Core {
         Some(id)
     }
 
-    /// Reacts to what others know of the own server: a row of an earlier start, or that it is forced to leave.
+    /// Reacts to a row of the own server at others: a row of an earlier start, or a row that forces the
+    /// server to leave.
     pub(super) fn own_row(&mut self, now: Duration, (version, intent): (u64, Intent)) {
         let refute = self.timing.refute;
         let Some(entry) = self.rows.get_mut(&self.id) else { return };
@@ -105,7 +106,8 @@ impl Core {
             return;
         }
         match intent {
-            // Others saw this server failed, and a user removed it: that was a mistake, and nobody waits for it.
+            // Other servers reported this server as failed, and a user removed it by mistake. No user
+            // waits, so refute immediately.
             Intent::Left => self.refute(),
             Intent::Leaving => {
                 entry.row.intent = Intent::Leaving;
@@ -119,7 +121,7 @@ impl Core {
         }
     }
 
-    /// Declares that the own server takes part.
+    /// Declares that the own server is present.
     pub(super) fn refute(&mut self) {
         if self.phase != Phase::Present {
             return;
@@ -133,7 +135,7 @@ impl Core {
         }
     }
 
-    /// Removes members that are absent for too long, and what remains of removed ones.
+    /// Removes members that are absent for too long, and old rows of removed members.
     pub(super) fn reap(&mut self, now: Duration) {
         let timing = self.timing;
         let seen = self.swim.seen();

@@ -1,4 +1,4 @@
-//! What the table shows: the status of each member, the events, and members of one name.
+//! The shown state of the table: the status of each member, the events, and members with equal names.
 
 use super::{Core, Entry, Notice, Output, Phase, Seen};
 use crate::frame::{Intent, Message};
@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Two alive servers of one name, and servers of two clusters, are reported once per interval.
+/// The interval at which two alive servers of one name, or servers of two clusters, are reported again.
 const REPORT_INTERVAL: Duration = Duration::from_secs(300);
 
 impl Core {
-    /// Sends what failure detection wants to send, and compares the statuses with the shown ones.
+    /// Sends the datagrams of failure detection, and compares the statuses with the shown ones.
     pub(super) fn settle(&mut self, now: Duration) {
         for (to, bytes) in self.swim.take_sends() {
             self.out.push_back(Output::Send { to, message: Message::Swim(bytes) });
@@ -51,7 +51,7 @@ impl Core {
         self.ask_for_unknown(&seen);
     }
 
-    /// Requests the rows of members that answer and have no row here.
+    /// Begins a sync with alive members that have no row here.
     fn ask_for_unknown(&mut self, seen: &BTreeMap<Uuid, Seen>) {
         if self.phase == Phase::Left {
             return;
@@ -84,7 +84,7 @@ impl Core {
         }
     }
 
-    /// Removes members that do not answer when another server of their name does: that one replaces them.
+    /// Removes absent members if another server of the same name is alive, which replaces them.
     fn replace_same_names(&mut self, now: Duration, seen: &BTreeMap<Uuid, Seen>) {
         let mut alive: BTreeMap<String, (Uuid, SocketAddr)> = BTreeMap::new();
         let mut twice = Vec::new();
@@ -115,7 +115,7 @@ impl Core {
     }
 }
 
-/// Returns whether a member answers; `None` if nothing is known yet.
+/// Returns whether a member is up; `None` before any claim about it.
 fn is_up(own: Uuid, id: Uuid, seen: &BTreeMap<Uuid, Seen>) -> Option<bool> {
     if id == own { Some(true) } else { seen.get(&id).map(Seen::is_up) }
 }
@@ -132,7 +132,7 @@ fn status(entry: &Entry, is_up: Option<bool>) -> Option<Status> {
     }
 }
 
-/// Returns the event of a change.
+/// Returns the event for a change of a member.
 fn event(before: Option<Member>, after: Option<Member>) -> Option<Event> {
     match (before, after) {
         (Some(before), None) => Some(Event::Reaped(before)),

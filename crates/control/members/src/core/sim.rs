@@ -14,11 +14,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// One process.
+/// The process of one server.
 struct Server {
     core: Core,
     addr: SocketAddr,
-    /// Suspended by SIGSTOP since this time: what arrives is read later.
+    /// Whether the process is suspended, as by SIGSTOP. Messages that arrive meanwhile are read later.
     stopped: bool,
     inbox: Vec<(SocketAddr, Vec<u8>)>,
     events: Vec<Event>,
@@ -38,9 +38,9 @@ struct Sim {
     servers: BTreeMap<u16, Server>,
     flights: BTreeMap<(Duration, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
     sequence: u64,
-    /// The share of lost messages. The real transport is TCP, which loses whole connections and not single messages.
+    /// The share of lost messages. The real transport is TCP, which loses whole connections and no single messages.
     loss: f64,
-    /// Directed links that carry nothing.
+    /// Directed links that carry no messages.
     cuts: BTreeSet<(u16, u16)>,
     epochs: BTreeMap<u16, u64>,
     hash: DefaultHasher,
@@ -56,7 +56,7 @@ fn id(n: u16) -> Uuid {
     Uuid::from_u128(u128::from(n) + 1)
 }
 
-/// The number of the host that an address belongs to: the third and fourth byte.
+/// Returns the number of the host of an address: the third and fourth byte.
 fn host(addr: SocketAddr) -> u16 {
     match addr.ip() {
         std::net::IpAddr::V4(ip) => u16::from_be_bytes([ip.octets()[2], ip.octets()[3]]),
@@ -98,7 +98,7 @@ impl Sim {
         }
     }
 
-    /// Starts servers `0..count`, each of which joins the first one, and waits until all know all.
+    /// Starts servers `0..count`, which all join the first one, and waits until every server has all members.
     fn cluster(seed: u64, count: u16) -> Self {
         let mut sim = Self::new(seed);
         sim.add(count);
@@ -129,7 +129,7 @@ impl Sim {
         self.drain(n);
     }
 
-    /// Ends a process at once.
+    /// Ends a process immediately.
     fn kill(&mut self, n: u16) {
         self.servers.remove(&n);
     }
@@ -208,7 +208,7 @@ impl Sim {
         self.drain(n);
     }
 
-    /// Runs the next step, if there is one until the deadline.
+    /// Runs the next step before the deadline, and returns whether there was one.
     fn step(&mut self, deadline: Duration) -> bool {
         let running = self.servers.iter().filter(|(_, server)| !server.stopped);
         let timer = running.map(|(n, server)| (server.core.next_due().max(self.now), *n)).min();
@@ -242,7 +242,7 @@ impl Sim {
         while self.step(deadline) {}
     }
 
-    /// Runs until a condition holds, and returns the time that it took.
+    /// Runs until a condition holds, and returns the elapsed time.
     fn wait(&mut self, what: &str, limit: Duration, condition: impl Fn(&Self) -> bool) -> Duration {
         let start = self.now;
         while !condition(self) {
@@ -267,8 +267,8 @@ impl Sim {
         self.servers.keys().filter(|at| **at != of).all(|at| self.status(*at, of) == status)
     }
 
-    /// Returns whether all running servers show all running servers alive, with their addresses and tags, and show the
-    /// same of all others, sorted by name.
+    /// Returns whether all running servers show all running servers as alive, with their addresses and
+    /// tags. They must also show equal rows of all others, sorted by name.
     fn agrees(&self) -> bool {
         let mut views = self.servers.keys().map(|n| self.members(*n));
         let Some(first) = views.next() else { return true };
@@ -277,7 +277,7 @@ impl Sim {
             let own = self.servers[n].core.members().into_iter().find(|member| member.id == id(*n));
             first.iter().any(|member| Some(member) == own.as_ref() && member.is_alive())
         };
-        // Clients see the members in this order.
+        // The API returns the members in this order.
         let is_sorted = first.is_sorted_by_key(|member| (&member.name, member.id));
         is_same && is_sorted && self.servers.keys().all(is_alive)
     }

@@ -1,7 +1,7 @@
 //! Failure detection by foca: its datagrams, its timers in injected time, and its view of each member.
 //!
-//! foca detects (probes, indirect probes, suspicion, refutation) and spreads changes quickly. Everything that it may miss
-//! arrives with the claims of a sync ([`Swim::apply`]).
+//! foca detects (probes, indirect probes, suspicion, refutation) and spreads changes quickly. The claims of a sync
+//! ([`Swim::apply`]) contain every change that foca may miss.
 
 mod codec;
 #[cfg(test)]
@@ -18,22 +18,22 @@ use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Each member probes one other member per period.
+/// The period in which each member probes one other member.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
-/// The time for an answer before others are asked to probe.
+/// The timeout of a probe, after which other members are asked to probe.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The time in which a suspected member may refute.
 const SUSPICION: Duration = Duration::from_secs(6);
-/// Changes are sent once per interval, to this many members.
+/// The interval at which changes are sent, and the number of receivers.
 const GOSSIP: (Duration, NonZeroUsize) = (Duration::from_millis(500), NonZeroUsize::new(3).unwrap());
-/// One member is asked for the members that it knows once per interval.
+/// The interval at which one member is asked for its members.
 const ANNOUNCE: Duration = Duration::from_secs(30);
-/// The lowest number of times that a change is sent.
+/// The lowest number of repetitions of a change.
 const MIN_TRANSMISSIONS: NonZeroU8 = NonZeroU8::new(6).unwrap();
-/// Maximum size of a datagram. The transport is a stream, so this only limits how much one message spreads.
+/// Maximum size of a datagram. The transport is a stream, so the limit only bounds the changes in one message.
 const DATAGRAM: NonZeroUsize = NonZeroUsize::new(16 << 10).unwrap();
 
-/// A member for foca. The generation grows when a member that others declared down returns.
+/// A member in foca's form. The generation grows when a member returns that others declared down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) id: Uuid,
@@ -105,7 +105,7 @@ impl Swim {
         *self.foca.identity()
     }
 
-    /// Returns all members that failure detection knows, without the own server.
+    /// Returns all members of failure detection, without the own server.
     pub(super) fn seen(&self) -> BTreeMap<Uuid, Seen> {
         let members = self.foca.iter_membership_state();
         members
@@ -121,7 +121,7 @@ impl Swim {
             .collect()
     }
 
-    /// Takes over what another server claims about members.
+    /// Applies the claims of another server about members.
     pub(super) fn apply(&mut self, now: Duration, claims: &[Claim]) {
         let members = claims.iter().map(|claim| {
             let state = match claim.liveness {
@@ -135,7 +135,7 @@ impl Swim {
         self.act(now, |foca, runtime| foca.apply_many(members, true, runtime));
     }
 
-    /// Returns with a higher generation, because others know a newer one than the own.
+    /// Returns to the members with a higher generation, because others have a newer generation than the own.
     pub(super) fn raise(&mut self, now: Duration, generation: u64) {
         let peer = Peer { generation, ..self.peer() };
         self.act(now, |foca, runtime| foca.change_identity(peer, runtime));
@@ -150,8 +150,9 @@ impl Swim {
         }
     }
 
-    /// Runs the timer that waits for the answer of a member, because the answer has arrived. The timer finds nothing to do,
-    /// and would wake a server at rest twice a second: tokio moves a timer of that length to a finer wheel before it is due.
+    /// Runs the timer of a probe early, because the response has arrived: the timer then has no work to do. Later, it
+    /// would wake an idle server twice a second, because tokio moves a timer of that length to a finer wheel before
+    /// it is due.
     fn end_wait(&mut self, now: Duration, peer: Peer) {
         let waits = |timer: &Timer<Peer>| matches!(timer, Timer::SendIndirectProbe { probed_id, .. } if *probed_id == peer);
         let answered: Vec<_> =
@@ -169,15 +170,15 @@ impl Swim {
         self.timers.clear();
     }
 
-    /// Returns the time of the next timer with work to do. Without changes to spread, gossip runs along with the next
-    /// probe, which spares a server at rest two wakeups a second.
+    /// Returns the time of the next timer with work to do. Without changes to spread, gossip runs together
+    /// with the next probe, which saves an idle server two wakeups a second.
     pub(super) fn next_due(&self) -> Option<Duration> {
         let has_changes = self.foca.updates_backlog() > 0;
         let mut timers = self.timers.iter();
         timers.find(|(_, timer)| has_changes || !is_gossip(timer)).map(|((due, _), _)| *due)
     }
 
-    /// Makes gossip that was deferred due now.
+    /// Sets the due time of deferred gossip to now.
     fn catch_up(&mut self, now: Duration) {
         let due = self.timers.range(..(now, 0));
         let late: Vec<_> = due.filter(|(_, timer)| is_gossip(timer)).map(|(key, _)| *key).collect();
@@ -188,7 +189,7 @@ impl Swim {
         }
     }
 
-    /// Runs the timers that are due.
+    /// Runs the due timers.
     pub(super) fn run_due(&mut self, now: Duration) {
         while let Some(entry) = self.timers.first_entry()
             && entry.key().0 <= now
@@ -198,19 +199,19 @@ impl Swim {
         }
     }
 
-    /// Postpones all timers: the process did not run for this long, so that no answer could arrive.
+    /// Postpones all timers by the time for which the process did not run, because no response could arrive.
     pub(super) fn postpone(&mut self, by: Duration) {
         let timers = std::mem::take(&mut self.timers);
         self.timers =
             timers.into_iter().map(|((due, n), timer)| ((due.saturating_add(by), n), timer)).collect();
     }
 
-    /// Adapts how often a change is sent to the number of members.
+    /// Adapts the number of repetitions of a change to the number of members.
     pub(super) fn resize(&mut self, members: usize) {
         let members = u32::try_from(members.max(1)).unwrap_or(u32::MAX);
         if members != self.members {
             self.members = members;
-            // Only settings that foca lets change differ.
+            // The new settings differ only in values that foca lets change.
             drop(self.foca.set_config(config(members)));
         }
     }
@@ -233,7 +234,7 @@ impl Swim {
     ) {
         let had_changes = self.foca.updates_backlog() > 0;
         let mut runtime = AccumulatingRuntime::new();
-        // Errors are those of the input: bytes of another version, or a datagram that was sent to an earlier generation.
+        // Errors concern the input: bytes of another version, or a datagram that was sent to an earlier generation.
         if let Err(error) = step(&mut self.foca, &mut runtime) {
             tracing::trace!(%error, "failure detection ignored an input");
         }
@@ -259,7 +260,7 @@ impl Swim {
     }
 }
 
-/// Returns the member that acknowledges a probe with this datagram.
+/// Returns the member whose probe response is this datagram; `None` for other datagrams.
 fn acknowledging(bytes: &[u8]) -> Option<Peer> {
     let header = WireCodec.decode_header(bytes).ok()?;
     matches!(header.message, Message::Ack(_)).then_some(header.src)
@@ -275,7 +276,7 @@ fn config(members: u32) -> Config {
         probe_period: PROBE_PERIOD,
         probe_rtt: PROBE_TIMEOUT,
         suspect_to_down_after: SUSPICION,
-        // In small clusters a change needs more repetitions than the logarithm says.
+        // In small clusters a change needs more repetitions than the logarithm gives.
         max_transmissions: lan.max_transmissions.max(MIN_TRANSMISSIONS),
         max_packet_size: DATAGRAM,
         notify_down_members: true,

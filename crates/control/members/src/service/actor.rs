@@ -11,7 +11,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Inputs that are handled before a due timer.
+/// The number of inputs that are handled before a due timer.
 const BURST: usize = 64;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Actor {
     pub(super) links: Links,
     pub(super) view: watch::Sender<Arc<View>>,
     pub(super) events: broadcast::Sender<Event>,
-    /// `None`: nothing is remembered.
+    /// The receiver of contents for the file, or `None` without a data directory.
     pub(super) saves: Option<mpsc::UnboundedSender<Save>>,
     pub(super) remembered: Remembered,
 }
@@ -32,7 +32,7 @@ impl Actor {
     pub(super) async fn run(mut self, cancel: CancellationToken) {
         loop {
             let due = self.start + self.core.next_due();
-            // Messages come before timers: after a pause of the process, the answers to probes may wait.
+            // Messages precede timers: after a pause of the process, the responses to probes may wait.
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => return,
@@ -65,7 +65,7 @@ impl Actor {
 
     fn handle(&mut self, input: Input) {
         let now = self.now();
-        // A receiver of a reply may have gone away.
+        // The receiver of a reply may have been dropped.
         match input {
             Input::Message { message, answers } => {
                 for answer in self.core.receive(now, message) {
@@ -101,7 +101,7 @@ impl Actor {
         }
     }
 
-    /// Carries out what the state machine decided, and publishes the members.
+    /// Executes the outputs of the state machine, and publishes the members.
     pub(super) fn carry_out(&mut self) {
         while let Some(output) = self.core.take() {
             match output {
@@ -127,11 +127,11 @@ impl Actor {
                 _ => tracing::info!(name, %addr, event = event.as_str(), "a member changed"),
             }
         }
-        // Nobody may be subscribed.
+        // An event may have no subscribers.
         let _ = self.events.send(event);
     }
 
-    /// Writes the members for the next start, if they changed or somebody waits.
+    /// Writes the members for the next start, if they changed or a caller waits.
     fn remember(&mut self, waiting: Option<oneshot::Sender<()>>) {
         let own = self.core.id();
         let is_kept = |status| matches!(status, Status::Alive | Status::Failed | Status::Leaving);
@@ -141,7 +141,7 @@ impl Actor {
             .map(|member| Known { id: member.id, name: member.name.clone(), addr: member.addr })
             .collect();
         if members.is_empty() {
-            // A server that is alone does not forget whom it knew before.
+            // A server that is alone keeps the members of the time before.
             members.clone_from(&self.remembered.members);
         }
         let left = self.core.phase() == Phase::Left;
@@ -150,7 +150,7 @@ impl Actor {
             return;
         }
         self.remembered = remembered.clone();
-        // Without a file, the waiting side learns of the end at once.
+        // Without a file, the dropped sender ends the wait immediately.
         if let Some(saves) = &self.saves {
             let _ = saves.send((remembered, waiting));
         }

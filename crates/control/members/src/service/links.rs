@@ -1,4 +1,5 @@
-//! The connections: one that this server opens to each member that it has messages for, and the ones that members open.
+//! The connections: one that this server opens to each receiver of its messages, and the connections that
+//! members open.
 
 use super::Input;
 use crate::frame::{KeyOperation, Message};
@@ -17,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 
 /// Number of messages that wait for one connection; more are dropped, as the protocol allows.
 const QUEUE: usize = 64;
-/// An opened connection without messages ends after this time.
+/// The time without messages after which an opened connection ends.
 const IDLE: Duration = Duration::from_secs(90);
-/// A limit that is never reached.
+/// An idle time that is never reached.
 const MAX_IDLE: Duration = Duration::from_secs(1 << 30);
-/// An accepted connection without messages ends after this time.
+/// The time without messages after which an accepted connection ends.
 const ACCEPTED_IDLE: Duration = Duration::from_secs(300);
-/// Messages are dropped for this long after a failed attempt to connect.
+/// The time for which messages are dropped after a failed attempt to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of accepted connections.
 const MAX_ACCEPTED: usize = 1024;
@@ -43,7 +44,7 @@ impl Links {
         Self { net, inputs, open: HashMap::new() }
     }
 
-    /// Sends a message if it can. Delivery is not certain.
+    /// Sends a message if its queue has room. Delivery is not certain.
     pub(super) fn send(&mut self, to: SocketAddr, message: Message) {
         let message = match self.open.get(&to) {
             Some(link) => match link.try_send(message) {
@@ -58,14 +59,14 @@ impl Links {
         };
         self.open.retain(|_, link| !link.is_closed());
         let (link, queue) = mpsc::channel(QUEUE);
-        // The queue is empty.
+        // The new queue has room.
         let _ = link.try_send(message);
         self.open.insert(to, link);
         tokio::spawn(carry(to, queue, Arc::clone(&self.net), self.inputs.clone()));
     }
 }
 
-/// Carries the messages of a queue to an address, until none come any more.
+/// Carries the messages of a queue to an address, until no message arrives for a while.
 async fn carry(
     to: SocketAddr,
     mut queue: mpsc::Receiver<Message>,
@@ -87,7 +88,7 @@ async fn carry(
         drop(inputs);
         let Some(error) = error else { return };
         net.report(to, &error);
-        // During a change-over to encryption, members without a key get plain messages, until they have one.
+        // During a change-over to encryption, members without a key get plain messages until they have a key.
         plain = match error {
             CallError::Refused(Refusal::NoKeys) => net.keys.accepts_plain(),
             CallError::Refused(_) => false,
@@ -140,7 +141,7 @@ async fn serve(stream: TcpStream, from: SocketAddr, net: &Arc<Net>, inputs: &mps
     let error = match net::greet(stream, Side::Acceptor, false).await {
         Ok((reader, writer)) => {
             let (answers, mut answered) = mpsc::channel(QUEUE);
-            // This side sends answers only.
+            // This side sends responses only.
             let (own, mut nothing) = mpsc::channel(1);
             let link = Link { reader, writer, net, inputs, answers };
             let error = link.run(None, &mut nothing, &mut answered).await;
@@ -154,7 +155,7 @@ async fn serve(stream: TcpStream, from: SocketAddr, net: &Arc<Net>, inputs: &mps
     }
 }
 
-/// One connection.
+/// One connection, with the senders of its messages and responses.
 struct Link<'a> {
     reader: Reader,
     writer: Writer,
@@ -164,7 +165,8 @@ struct Link<'a> {
 }
 
 impl Link<'_> {
-    /// Carries messages in both directions. Returns the reason of the end; `None` if no messages came for a while.
+    /// Carries messages in both directions. Returns the reason of the end, or `None` if no message arrived
+    /// for a while.
     async fn run(
         self,
         first: Option<Message>,
@@ -172,7 +174,7 @@ impl Link<'_> {
         answered: &mut mpsc::Receiver<Message>,
     ) -> Option<CallError> {
         let Self { mut reader, mut writer, net, inputs, answers } = self;
-        // The side that opened the connection decides when it ends, and the other one only guards against silence.
+        // The side that opened the connection decides about its end. The other side only limits the silence.
         let (read_idle, write_idle) =
             if first.is_some() { (MAX_IDLE, IDLE) } else { (ACCEPTED_IDLE, MAX_IDLE) };
         let reading = read_all(&mut reader, net, inputs, &answers, read_idle);
@@ -192,7 +194,7 @@ async fn either<T>(one: impl Future<Output = T>, other: impl Future<Output = T>)
     }
 }
 
-/// Reads messages, until an error or until none came for `idle`.
+/// Reads messages, until an error or until no message arrived for `idle`.
 async fn read_all(
     reader: &mut Reader,
     net: &Arc<Net>,
@@ -216,7 +218,7 @@ async fn read_all(
     }
 }
 
-/// Writes messages, until an error or until there were none for `idle`.
+/// Writes messages, until an error or until there were no messages for `idle`.
 async fn write_all(
     writer: &mut Writer,
     net: &Net,
@@ -245,7 +247,7 @@ async fn write_all(
     }
 }
 
-/// Carries out an operation on the own key ring that another server sent.
+/// Executes an operation on the own key ring that another server sent.
 async fn change_keys(net: &Arc<Net>, operation: KeyOperation, sealed: bool) -> Message {
     // A server without a key must not change the keys of others.
     let result = if !sealed && !net.keys.ring().is_empty() {

@@ -1,4 +1,4 @@
-//! The life of members, one situation at a time.
+//! Tests of the life of members, one situation at a time.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn a_stopped_member_is_failed_and_returns_at_once() {
     sim.wait("back", secs(5), |sim| sim.agrees());
     sim.run(secs(20));
     assert!(sim.agrees());
-    // It did not take the others for failed because of its own pause.
+    // The server did not report the others as failed because of its own pause.
     assert_eq!(others(&sim).len(), before);
     assert_eq!(sim.events(2, 3), ["joined"]);
 }
@@ -66,7 +66,7 @@ fn a_member_that_leaves_is_left_and_not_failed() {
     sim.wait("back", secs(5), |sim| sim.agrees());
 }
 
-/// A server returns, and another leaves before it has seen that.
+/// Checks that a member that leaves informs a member that has returned, before the first one has noticed the return.
 #[test]
 fn a_member_that_leaves_informs_failed_members_that_have_returned() {
     let mut sim = Sim::cluster(1, 4);
@@ -89,7 +89,7 @@ fn absent_members_are_reaped_and_do_not_return() {
     sim.kill(2);
     sim.run(secs(60));
     assert_eq!((sim.status(0, 2), sim.status(0, 3)), (FAILED, Some(Status::Left)));
-    // It learns of both late, and must not bring them back.
+    // The server receives both rows late, and must not restore the members.
     sim.start(9);
     sim.join(9, 0);
     sim.wait("left is reaped", secs(150), |sim| sim.all_show(3, None));
@@ -140,7 +140,7 @@ fn force_leave_of_an_alive_member_shows_leaving_until_it_refutes() {
 #[test]
 fn prune_removes_at_once_and_the_living_return() {
     let mut sim = Sim::cluster(1, 4);
-    // It was just stopped: nobody knows yet that it failed.
+    // The process has just ended: no member has detected the failure yet.
     sim.kill(3);
     sim.act(0, |core, now| assert!(core.force_leave(now, &name(3), true)));
     sim.wait("removed", secs(1), |sim| sim.all_show(3, None));
@@ -154,11 +154,11 @@ fn prune_removes_at_once_and_the_living_return() {
 #[test]
 fn members_survive_cuts() {
     let mut sim = Sim::cluster(1, 6);
-    // One direction between two members harms nobody: the others probe for them.
+    // One broken direction between two members has no effect: other members probe indirectly.
     sim.cut(1, 2);
     sim.run(secs(60));
     assert!(sim.agrees(), "{}", sim.describe());
-    // Two halves call each other failed, and find each other again.
+    // Two halves report each other as failed, and reach each other again.
     sim.cut_groups(&[0, 1, 2], &[3, 4, 5]);
     sim.wait("halves", secs(20), |sim| (3..6).all(|n| sim.status(0, n) == FAILED));
     sim.run(secs(300));
@@ -207,7 +207,7 @@ fn another_server_of_the_same_name_replaces_a_failed_one() {
     });
 }
 
-/// Members of one region that belong to two clusters report each other; a member of another region is no concern.
+/// Checks that members of two clusters in one region report each other. Members of another region are not reported.
 #[test]
 fn servers_of_two_clusters_are_reported_on_both_sides() {
     let mut sim = Sim::cluster(3, 3);

@@ -1,5 +1,5 @@
-//! The encoding of foca's datagrams: fixed fields, big-endian. It is our own, so that the wire does not depend on foca's
-//! version.
+//! The encoding of foca's datagrams: fixed fields, big-endian. This crate defines it, so that the wire does
+//! not depend on foca's version.
 
 use super::Peer;
 use bytes::{Buf, BufMut};
@@ -7,11 +7,11 @@ use foca::{Codec, Header, Member, Message, State};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use uuid::Uuid;
 
-/// The codec. It has no state.
+/// The codec, which has no state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WireCodec;
 
-/// The bytes are not a datagram, or there is no room for one.
+/// The error of bytes that are not a datagram, or of a buffer without room for one.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the datagram is not valid")]
 pub(super) struct Malformed;

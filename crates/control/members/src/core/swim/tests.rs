@@ -52,7 +52,7 @@ fn a_server_that_others_call_down_returns_with_a_higher_generation() {
     assert_eq!(swim.peer().generation, 9);
 }
 
-/// Runs servers 1 and 2 for some time. Returns the number of times that server 1 woke up for its timers.
+/// Runs servers 1 and 2 for some time. Returns the number of wakeups of server 1 for its timers.
 fn run(swims: &mut [Swim; 2], from: Duration, to: Duration) -> usize {
     let mut now = from;
     let mut wakeups = 0;
@@ -90,7 +90,7 @@ fn gossip_without_changes_wakes_nobody() {
     let wakeups = run(&mut swims, second(30), second(90));
     assert!((60..=66).contains(&wakeups), "{wakeups}");
     assert!(swims.iter().all(|swim| swim.seen().len() == 1));
-    // A change is spread at once, however late the gossip is.
+    // A change is spread immediately, however late the gossip is.
     let now = second(90) + Duration::from_millis(700);
     run(&mut swims, second(90), now);
     swims[0].apply(now, &[claim(3, Liveness::Alive)]);
@@ -100,7 +100,7 @@ fn gossip_without_changes_wakes_nobody() {
     assert_eq!(swims[1].seen().len(), 2);
 }
 
-/// An answer ends the wait for this member only: others are asked to probe a member that does not answer.
+/// Checks that a response ends the wait for its sender only: other members probe a member that does not respond.
 #[test]
 fn a_probe_without_an_answer_has_its_timeout() {
     let mut swim = swim(1);
@@ -115,7 +115,7 @@ fn a_probe_without_an_answer_has_its_timeout() {
         });
     }
     let (probe, asked) = pinged.expect("a member is probed");
-    // The answer of the other member, to an earlier probe.
+    // The response of the other member, to an earlier probe.
     let other =
         foca::Header { src: peer(5 - asked), src_incarnation: 0, dst: peer(1), message: Message::Ack(0) };
     let mut late = Vec::new();
