@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 /// A channel that calls the methods of another agent, or of this one. Cheap to clone.
 ///
 /// Dropping the future or the stream of a call ends the call and drops its handler. The channel never resends a
-/// request, because the first attempt may have been carried out. Only connecting is retried.
+/// request, because the first attempt may have been executed. Only connecting is retried.
 #[derive(Clone)]
 pub struct Channel(Arc<Inner>);
 
@@ -34,23 +34,23 @@ enum Inner {
         router: Arc<Router>,
         peer: PeerIdentity,
     },
-    /// A connection that another component made; when it ends, the channel is closed for good.
+    /// A connection that another component opened; when it ends, the channel is closed permanently.
     Connection {
         connection: Connection,
         peer: PeerIdentity,
     },
     Remote(Box<Remote>),
-    /// A node that is connected to another server, which passes the calls on.
+    /// A node that is connected to another server, which relays the calls.
     Via {
         server: Channel,
         node: String,
     },
 }
 
-/// A connection that takes the calls of a channel.
+/// A connection for the calls of a channel.
 struct Lane<'a> {
     connection: Connection,
-    /// The node that the other side passes the calls on to.
+    /// The node to which the other side relays the calls.
     node: Option<&'a str>,
 }
 
@@ -77,8 +77,8 @@ impl Channel {
         Self(Arc::new(Inner::Remote(Box::new(Remote::new(options)))))
     }
 
-    /// Creates a channel to a node that is connected to another server. Only a server that has proved that it belongs
-    /// to the cluster may call nodes through another one.
+    /// Creates a channel to a node that is connected to another server. Only a server that has proved its
+    /// membership in the cluster may call nodes through another server.
     pub fn via(server: Self, node: impl Into<String>) -> Self {
         Self(Arc::new(Inner::Via { server, node: node.into() }))
     }
@@ -92,18 +92,19 @@ impl Channel {
         matches!(&*self.0, Inner::Connection { connection, .. } if connection.is_closed())
     }
 
-    /// Makes later calls use another server than the last call, if there is one. For callers that need an answer sooner
-    /// than the keep-alive notices a server that stopped answering. Calls in progress stay where they are.
+    /// Lets later calls use another server than the last call, if the list has another. For callers that
+    /// need a response before the keep-alive detects that a server no longer responds. Calls in progress
+    /// keep their connection.
     pub fn leave_server(&self) {
         if let Inner::Remote(remote) = &*self.0 {
             remote.leave();
         }
     }
 
-    /// Waits until the channel can take a call. An error means that a call would not be sent.
+    /// Waits until the channel has a connection for a call. An error means that a call would not be sent.
     ///
     /// # Errors
-    /// The reason why the other side is not reached.
+    /// The reason that the other side is not reached.
     pub async fn ready(&self) -> Result<(), RpcError> {
         match &*self.0 {
             Inner::Local { .. } => Ok(()),
@@ -147,8 +148,8 @@ impl Channel {
         ItemStream::new(stream::once(open).try_flatten())
     }
 
-    /// Calls `M` and sends it the items of `input`. The rules of [`Self::stream`] apply; the handler's `input` ends
-    /// when this `input` ends.
+    /// Calls `M` and sends the items of `input` to it. The rules of [`Self::stream`] apply; the handler's
+    /// `input` ends when this `input` ends.
     pub fn duplex<M: DuplexMethod>(
         &self,
         request: M::Request,
@@ -249,8 +250,8 @@ async fn within<T>(
     })
 }
 
-/// The responses of a [`StreamMethod`] or a [`DuplexMethod`], or the inputs of the latter. Ends after an error;
-/// dropping the responses ends the call.
+/// The responses of a [`StreamMethod`] or a [`DuplexMethod`], or the inputs of the latter. The stream ends
+/// after an error; dropping the responses ends the call.
 pub struct ItemStream<T>(Option<BoxStream<'static, Result<T, RpcError>>>);
 
 impl<T> fmt::Debug for ItemStream<T> {

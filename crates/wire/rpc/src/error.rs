@@ -20,7 +20,7 @@ pub enum Code {
     Invalid,
     /// The caller lacks the permission.
     Permission,
-    /// The other side cannot be reached, or disconnected. If the call was sent, it may have been carried out.
+    /// The other side cannot be reached, or disconnected. If the call was sent, it may have been executed.
     Unavailable,
     /// The requested node has no connection to this server.
     NoPath,
@@ -30,11 +30,11 @@ pub enum Code {
     Conflict,
     /// The caller cancelled the call, or the other side is stopping.
     Cancelled,
-    /// The deadline passed; the call may have been carried out.
+    /// The deadline passed; the call may have been executed.
     Deadline,
-    /// The call was not carried out, and the same call may be retried.
+    /// The call was not executed, and the same call may be retried.
     Retryable,
-    /// The called server does not lead the cluster. The call was not carried out.
+    /// The called server does not lead the cluster. The call was not executed.
     NotLeader,
 }
 
@@ -46,7 +46,7 @@ pub struct RpcError {
     pub code: Code,
     /// One sentence for users, without secrets.
     pub message: String,
-    /// The status for the HTTP API, if it differs from the one that the code implies.
+    /// The status for the HTTP API, if it differs from the status that the code implies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http_status: Option<u16>,
 }
@@ -115,7 +115,7 @@ impl RpcError {
             None => status.message().to_owned(),
         };
         match status.code() {
-            // With a cause, the connection itself ended: HTTP/2 has a code of this name.
+            // If the status has a source, the connection ended: HTTP/2 has a code of this name.
             tonic::Code::OutOfRange | tonic::Code::ResourceExhausted
                 if std::error::Error::source(status).is_none() =>
             {
@@ -128,7 +128,7 @@ impl RpcError {
     }
 }
 
-/// Returns the last cause in a chain, which is the most specific.
+/// Returns the message of the last error in a chain, which is the most specific.
 pub(crate) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
@@ -145,7 +145,7 @@ fn shorten(message: &mut String) {
     }
 }
 
-/// Why an RPC server cannot start.
+/// The reasons for which an RPC server cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {

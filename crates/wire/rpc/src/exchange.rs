@@ -1,8 +1,9 @@
 //! A connection for short messages of the log: one request and one response at a time, as frames without HTTP/2.
 //!
-//! Streams, headers and windows are most of the work of a short call. For example, a follower with 16 readers asks the
-//! leader thousands of times a second. Such a server opens this connection besides its channel. Rare calls use the channel,
-//! whose keep-alive detects a server that stopped answering.
+//! Streams, headers and windows are most of the work of a short call. For example, a follower with 16
+//! readers sends thousands of requests a second to the leader. Such a server opens this connection in
+//! addition to its channel. Rare calls use the channel, whose keep-alive detects a server that no longer
+//! responds.
 
 use crate::codec::{decode_response, encode};
 use crate::io::BoxIo;
@@ -21,18 +22,18 @@ use tokio::time::{Instant, timeout};
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use tokio_util::sync::CancellationToken;
 
-/// Calls at most this far apart are worth a connection.
+/// The longest interval of calls that justifies a connection.
 const FREQUENT_INTERVAL: Duration = Duration::from_millis(100);
-/// A connection is not used after a longer pause, because it may be lost without a trace.
+/// The pause after which a connection is not used, because its loss may be undetected.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
-/// The serving side closes a connection after a longer pause. The calling side has given up the connection by then.
+/// The pause after which the serving side closes a connection. By then, the calling side no longer uses it.
 const SERVED_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pause after a failed attempt to connect. For example, the other server has an older version.
+/// The pause after a failed attempt to connect. For example, the other server has an older version.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum size of a request and of a response. Larger ones fail.
+/// Maximum size of a request and of a response in bytes. Larger messages fail.
 const MAX_FRAME: usize = 64 * 1024;
 
-/// First byte of a response: the answer of the handler follows.
+/// First byte of a response: the result of the handler follows.
 const ANSWERED: u8 = 0;
 /// First byte of a response: an encoded error follows.
 const FAILED: u8 = 1;
@@ -43,7 +44,7 @@ fn frames(io: BoxIo) -> Frames {
     LengthDelimitedCodec::builder().max_frame_length(MAX_FRAME).new_framed(io)
 }
 
-/// The calling side. One call at a time has the connection; others at that time use a channel.
+/// The calling side. One call at a time uses the connection; concurrent calls use a channel.
 pub struct Exchange {
     options: ConnectOptions,
     state: Arc<Mutex<State>>,
@@ -51,11 +52,11 @@ pub struct Exchange {
 
 #[derive(Default)]
 struct State {
-    /// Missing during a call, so that a call that is dropped or fails closes the connection.
+    /// `None` during a call, so that a call that is dropped or fails closes the connection.
     connection: Option<Connection>,
-    /// When the last call began.
+    /// The time at which the last call began.
     called: Option<Instant>,
-    /// When the last attempt to connect failed.
+    /// The time at which the last attempt to connect failed.
     failed: Option<Instant>,
 }
 
@@ -71,13 +72,13 @@ impl fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// Creates the calling side for the first server in `options`, which is connected to once calls are frequent.
+    /// Creates the calling side for the first server in `options`. The connection is opened once calls are frequent.
     pub fn new(options: ConnectOptions) -> Self {
         Self { options: ConnectOptions { role: Role::Exchange, ..options }, state: Arc::default() }
     }
 
-    /// Sends a message, and waits for the answer for at most `limit`. Returns `None` if there is no connection, or it was
-    /// lost: the caller uses a channel then, and the message may arrive twice.
+    /// Sends a message, and waits for the response for at most `limit`. Returns `None` if there is no
+    /// connection, or it was lost: the caller then uses a channel, and the message may arrive twice.
     pub async fn call(&self, message: &LogMessage, limit: Duration) -> Option<Result<LogMessage, RpcError>> {
         let mut state = Arc::clone(&self.state).try_lock_owned().ok()?;
         let now = Instant::now();
@@ -113,7 +114,7 @@ impl Exchange {
     }
 }
 
-/// Connects to a server. Calls at the same time find the state locked.
+/// Connects to a server. Concurrent calls find the state locked and use a channel.
 async fn connect(options: ConnectOptions, mut state: OwnedMutexGuard<State>) {
     let Some(target) = options.targets.list().into_iter().next() else { return };
     match options.dial(&target, options.role).await {
@@ -128,7 +129,7 @@ async fn connect(options: ConnectOptions, mut state: OwnedMutexGuard<State>) {
     }
 }
 
-/// Sends a request and reads the response. The outer error is that of the connection.
+/// Sends a request and reads the response. The outer error is an error of the connection.
 async fn exchange(frames: &mut Frames, request: Bytes) -> io::Result<Result<LogMessage, RpcError>> {
     frames.send(request).await?;
     let response = frames.next().await.ok_or(io::ErrorKind::UnexpectedEof)??;
@@ -139,7 +140,7 @@ async fn exchange(frames: &mut Frames, request: Bytes) -> io::Result<Result<LogM
     }
 }
 
-/// Answers the messages of a peer, in their order, until the connection ends, is idle for long, or `cancel`.
+/// Responds to the messages of a peer in order, until the connection ends, is idle for a long time, or `cancel`.
 pub(crate) async fn serve(
     io: BoxIo,
     router: &Router,
@@ -157,7 +158,7 @@ pub(crate) async fn serve(
         let answer = tokio::select! {
             biased;
             answer = call => answer,
-            // The peer has given up, or sends a second request before the first answer.
+            // The peer has dropped the call, or sends a second request before the first response.
             _ = frames.next() => return Ok(()),
             () = cancel.cancelled() => return Ok(()),
         };

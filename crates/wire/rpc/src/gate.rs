@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Surplus connections that get a reason in quick succession, and how many more in each later second.
+/// The number of surplus connections that get a reason in quick succession, and the number in each later second.
 const REFUSALS: u32 = 100;
 const REFUSALS_PER_SECOND: u32 = 10;
 
-/// Counts the connections of each address.
+/// The number of connections of each address, with a limit.
 #[derive(Debug)]
 pub struct Gate {
-    /// Maximum per address; 0 means no limit.
+    /// Maximum number of connections per address; 0 means no limit.
     most: AtomicUsize,
     counts: Mutex<Counts>,
 }
@@ -27,7 +27,7 @@ struct Counts {
     since: Instant,
 }
 
-/// Counts one connection until dropped.
+/// One counted connection, until dropped.
 #[derive(Debug)]
 pub struct Ticket {
     gate: Arc<Gate>,
@@ -41,7 +41,7 @@ pub enum Entry {
     In(Option<Ticket>),
     /// Refused.
     Out {
-        /// Whether to send the reason. During a flood most refusals are silent, because each answer costs work.
+        /// Whether to send the reason. During a flood most refusals are silent, because each message costs work.
         answered: bool,
     },
 }
@@ -110,7 +110,7 @@ pub struct Limits(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Nanoseconds; 0 means no limit.
+    /// The timeout of a handshake in nanoseconds; 0 means no limit.
     handshake: AtomicU64,
     gate: Arc<Gate>,
 }

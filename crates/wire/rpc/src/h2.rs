@@ -1,4 +1,4 @@
-//! HTTP/2 over one connection, as the calling or the serving side, independent of which side connected.
+//! HTTP/2 over one connection, as the calling or the serving side, independent of the side that connected.
 
 mod cork;
 mod driver;
@@ -32,29 +32,29 @@ use tonic::body::Body;
 use tonic::metadata::MetadataValue;
 use tower_service::Service;
 
-/// How long calls in progress may take when this side stops.
+/// The time for calls in progress when this side stops.
 const GRACE: Duration = Duration::from_secs(1);
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// Maximum number of calls in progress per connection, blocking queries included.
 const MAX_CALLS: u32 = 4096;
-/// Flow control windows of a connection whose peer has not proved its identity. They do not grow when it does.
+/// Flow control windows of a connection whose peer has not proved its identity. A later proof does not enlarge them.
 const STRANGER_STREAM_WINDOW: u32 = 64 * 1024;
 const STRANGER_CONNECTION_WINDOW: u32 = 256 * 1024;
-/// Maximum number of calls that reach a server together with their end, before the connection is closed.
+/// Maximum number of calls that reach a server together with their cancellation, before the connection is closed.
 const MAX_GIVEN_UP: usize = MAX_CALLS as usize;
 const PREFIX: &str = "/caravan/";
-/// The header with the id of the node that a call is passed on to.
+/// The header with the id of the node to which a call is relayed.
 const NODE: &str = "caravan-node";
-/// The header with the kind of a method that is passed on, which the server in between does not know.
+/// The header with the kind of a relayed method, which the relaying server does not serve.
 const KIND: &str = "caravan-kind";
 
-/// How soon to detect a peer that stopped answering.
+/// The times within which a peer that no longer responds is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// How often a silent peer is pinged.
+    /// The interval at which a silent peer is pinged.
     pub interval: Duration,
-    /// How long to wait for the answer before the connection is closed.
+    /// The time to wait for the response before the connection is closed.
     pub timeout: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Default for KeepAlive {
     }
 }
 
-/// The calling side. Clones share the connection, which is closed when the last one is dropped.
+/// The calling side. Clones share the connection, which is closed when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     send: SendRequest<Body>,
@@ -72,7 +72,7 @@ pub(crate) struct Connection {
     driver: AbortHandle,
 }
 
-/// A request that was not passed to the connection, so it is safe to send it elsewhere.
+/// A request that was not passed to the connection, so the caller may send it over another one.
 #[derive(Debug)]
 pub(crate) struct NotSent;
 
@@ -130,7 +130,7 @@ impl Connection {
         self.send.clone().ready().await.map_err(|_| NotSent)
     }
 
-    /// Calls a method with one response; with `node`, the other side passes the call on to that node.
+    /// Calls a method with one response; with `node`, the other side relays the call to that node.
     pub(crate) async fn call(
         &self,
         name: &str,
@@ -174,7 +174,7 @@ impl Connection {
     }
 }
 
-/// Adds the headers with which the other side passes a call on to a node.
+/// Adds the headers by which the other side relays a call to a node.
 fn addressed<T>(
     mut request: tonic::Request<T>,
     node: Option<&str>,
@@ -216,7 +216,7 @@ impl Service<http::Request<Body>> for Sender {
 pub(crate) struct Served {
     /// The methods of this agent.
     pub(crate) router: Arc<Router>,
-    /// The clients that other servers may call through this one; `None` on clients.
+    /// The clients that other servers may call through this server; `None` on clients.
     pub(crate) nodes: Option<ReverseRegistry>,
 }
 
@@ -230,21 +230,22 @@ pub(crate) async fn serve(
     keep_alive: KeepAlive,
     cancel: CancellationToken,
 ) -> Result<(), hyper::Error> {
-    // Cancelled with the connection as well, so that tasks started by handlers are notified.
+    // Cancelled together with the connection, so that tasks started by handlers are notified.
     let calls = cancel.child_token();
     let _guard = calls.clone().drop_guard();
     let (stream_window, connection_window) = match stranger {
         Some(_) => (STRANGER_STREAM_WINDOW, STRANGER_CONNECTION_WINDOW),
         None => (STREAM_WINDOW, CONNECTION_WINDOW),
     };
-    // The default of 20 is a protection from strangers. The callers of a server that give up at the same time are many.
+    // The default of 20 is a protection from strangers. Many callers of a server may drop their calls at
+    // the same time.
     let most_given_up = stranger.is_none().then_some(MAX_GIVEN_UP);
     let executor = Calls::default();
     let gate = Gate::default();
     let mut driver = executor.driver(gate.clone());
     let marks = executor.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
-        // Messages of the log have a connection of their own, and wait for the log without computing.
+        // Calls with messages of the log have a separate connection, and wait for the log without computing.
         marks.mark(stranger.is_none() && request.uri().path().strip_prefix(PREFIX) == Some(LogCall::NAME));
         let (served, peer, calls) = (served.clone(), peer.clone(), calls.clone());
         let guest = stranger.as_ref().map_or(Ok(None), Stranger::call);
@@ -256,7 +257,8 @@ pub(crate) async fn serve(
     }
     let connection = builder
         .timer(TokioTimer::new())
-        // The caller pings an idle connection. The own ping is for a caller that vanished, so it waits a little longer.
+        // The caller pings an idle connection. The ping of this side detects a vanished caller, so it waits
+        // a little longer.
         .keep_alive_interval(keep_alive.interval * 3 / 2)
         .keep_alive_timeout(keep_alive.timeout)
         .initial_stream_window_size(stream_window)
@@ -299,7 +301,7 @@ async fn admitted(
     }
 }
 
-/// Returns the node that a call is passed on to.
+/// Returns the node to which a call is relayed.
 fn node_of<T>(request: &http::Request<T>) -> Option<String> {
     Some(request.headers().get(NODE)?.to_str().unwrap_or_default().to_owned())
 }
@@ -316,7 +318,7 @@ impl Served {
     }
 }
 
-/// Passes a call on to a node, message by message.
+/// Relays a call to a node, message by message.
 async fn pass_on(channel: Channel, request: http::Request<Counted>) -> http::Response<Body> {
     let name = request.uri().path().strip_prefix(PREFIX).unwrap_or_default().to_owned();
     let kind = request.headers().get(KIND).and_then(|kind| Kind::parse(kind.to_str().ok()?));
@@ -340,7 +342,7 @@ async fn pass_on(channel: Channel, request: http::Request<Counted>) -> http::Res
         }
         Kind::Duplex => {
             let open = tower::service_fn(|request: tonic::Request<tonic::Streaming<Bytes>>| async move {
-                // An input that fails ends.
+                // An error in the input ends the input.
                 let input = request.into_inner().take_while(|item| std::future::ready(item.is_ok()));
                 let input = input.filter_map(|item| std::future::ready(item.ok()));
                 answer(channel.duplex_bytes(name, input).await)

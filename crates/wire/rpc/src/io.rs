@@ -30,7 +30,7 @@ impl fmt::Debug for Accepted {
     }
 }
 
-/// Opens connections to `host:port`.
+/// A part that opens connections to `host:port`.
 pub trait Connector: fmt::Debug + Send + Sync + 'static {
     /// Connects to `target`.
     ///
@@ -39,9 +39,9 @@ pub trait Connector: fmt::Debug + Send + Sync + 'static {
     fn connect<'a>(&'a self, target: &'a str) -> BoxFuture<'a, io::Result<BoxIo>>;
 }
 
-/// Prepares an accepted TCP connection for RPC.
+/// A part that prepares an accepted TCP connection for RPC.
 pub trait Acceptor: fmt::Debug + Send + Sync + 'static {
-    /// Takes over `stream` and completes its handshake.
+    /// Completes the handshake of `stream`, which the acceptor then owns.
     ///
     /// # Errors
     /// The error of the handshake.
@@ -51,7 +51,7 @@ pub trait Acceptor: fmt::Debug + Send + Sync + 'static {
 /// Plain TCP, outgoing.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpConnector {
-    /// How long to try to connect to one target.
+    /// The timeout of connecting to one target.
     pub timeout: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! RPC between agents.
 //!
-//! A call is a [`Method`], a [`StreamMethod`] or a [`DuplexMethod`] (a name and its types). A [`Router`] serves it,
-//! and a [`Channel`] makes it. Both sides work the same, wherever the router is:
+//! A call is a [`Method`], a [`StreamMethod`] or a [`DuplexMethod`] (a name and its types). A [`Router`]
+//! serves calls, and a [`Channel`] sends them. Both sides work the same for each place of the router:
 //!
 //! - in the same process ([`Channel::local`]): values are passed unchanged, without socket and encoding;
 //! - at a server ([`Channel::connect`]): HTTP/2 with gRPC framing over TCP, MessagePack inside, with reconnects and

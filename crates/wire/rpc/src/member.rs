@@ -1,9 +1,10 @@
 //! The proof that both sides of a connection between servers belong to the same cluster.
 //!
-//! Each member has the key of its cluster. The connecting side sends a nonce in its greeting. The other side responds with
-//! a nonce of its own and a code over both, which the connecting side verifies and answers with a second code. The codes
-//! are HMAC-SHA-256 (RFC 2104) over both nonces, both UUIDs, the cluster and the purpose of the connection, so neither
-//! side can reuse a code of another connection or send a code back.
+//! Each member has the key of its cluster. The connecting side sends a nonce in its greeting. The other
+//! side responds with a second nonce and a code over both, which the connecting side verifies before it
+//! sends a second code. The codes are HMAC-SHA-256 (RFC 2104) over both nonces, both UUIDs, the cluster and
+//! the purpose of the connection. So neither side can reuse a code of another connection or send a code
+//! back.
 
 use arc_swap::ArcSwapOption;
 use hmac::{Hmac, Mac as _};
@@ -29,11 +30,11 @@ impl Nonce {
     }
 }
 
-/// A code that proves the knowledge of the key of a cluster.
+/// A code that proves the possession of the key of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Proof([u8; SIZE]);
 
-/// The side of a connection that a code belongs to.
+/// The side of a connection to which a code belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Connecting,
@@ -92,7 +93,7 @@ impl Credential {
         let role = [*role];
         let texts =
             [label, &role[..], self.cluster.as_bytes(), connecting.0.as_bytes(), accepting.0.as_bytes()];
-        // Each text follows its length, so that no two lists of texts have one form.
+        // Each text follows its length, so that different lists of texts have different encodings.
         for text in texts {
             mac.update(&(text.len() as u64).to_be_bytes());
             mac.update(text);
@@ -106,23 +107,23 @@ impl Credential {
         Proof(self.mac(side, covered).finalize().into_bytes().into())
     }
 
-    /// Returns whether a code is that of a member. Takes constant time.
+    /// Returns whether a code was computed with the key of the cluster. Takes constant time.
     pub(crate) fn verify(&self, side: Side, covered: &Covered<'_>, proof: &Proof) -> bool {
         self.mac(side, covered).verify_slice(&proof.0).is_ok()
     }
 }
 
-/// This server as one side of connections to other servers. Clones share the credential, which the server receives when
-/// it is admitted to a cluster.
+/// This server as one side of connections to other servers. Clones share the credential, which the server
+/// receives when it is admitted to a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ServerSide {
     /// The UUID of this server.
     pub id: String,
-    /// The credential; absent until the server belongs to a cluster.
+    /// The credential; empty until the server belongs to a cluster.
     pub credential: SharedCredential,
 }
 
-/// A credential that may appear later.
+/// A credential that may be set later.
 #[derive(Clone, Debug, Default)]
 pub struct SharedCredential(Arc<ArcSwapOption<Credential>>);
 
@@ -137,7 +138,7 @@ impl SharedCredential {
         self.0.store(Some(Arc::new(credential)));
     }
 
-    /// Removes the credential: the cluster for which the server received it does not exist.
+    /// Removes the credential, because the cluster for which the server received it does not exist.
     pub fn clear(&self) {
         self.0.store(None);
     }
@@ -148,9 +149,9 @@ impl SharedCredential {
 pub struct ServerHello {
     /// The cluster of the connecting server; absent before it is admitted to one.
     pub cluster: Option<String>,
-    /// The UUID of the server that is called; empty if only its address is known.
+    /// The UUID of the called server; empty if only its address is known.
     pub to: String,
-    /// A new random number.
+    /// A random number for this connection.
     pub nonce: Nonce,
 }
 

@@ -43,8 +43,9 @@ pub trait DuplexMethod: 'static {
 pub struct Context {
     /// The caller's identity, as the authenticator verified it.
     pub peer: PeerIdentity,
-    /// Cancelled when the response is no longer needed: the caller disconnected, or this side is stopping. The
-    /// handler's own future or stream is then dropped as well; the token is for tasks that it started.
+    /// A token that is cancelled when the response is no longer needed: the caller disconnected, or this
+    /// side is stopping. The future or stream of the handler is then dropped too; the token is for tasks
+    /// that the handler started.
     pub cancel: CancellationToken,
 }
 
@@ -57,9 +58,9 @@ pub enum PeerIdentity {
     Server(ServerPeer),
     /// A client agent.
     Client {
-        /// The id of its node.
+        /// The id of the client's node.
         node_id: String,
-        /// The proof that it is this node: the secret that it chose at its first registration.
+        /// The proof of the node's identity: the secret that the node chose at its first registration.
         secret: Secret,
     },
 }
@@ -69,25 +70,25 @@ pub enum PeerIdentity {
 pub struct ServerPeer {
     /// The server's name, unique in the region.
     pub name: String,
-    /// The server's UUID; empty if it reports none.
+    /// The server's UUID; empty if the server reports none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
     /// The server's region, as the authenticator verified it. Never read from the identity on the wire, because the
     /// greeting has the region.
     #[serde(skip)]
     pub region: String,
-    /// Whether the server has proved that it belongs to the cluster of this server. Never read from the wire.
+    /// Whether the server has proved its membership in the cluster of this server. Never read from the wire.
     #[serde(skip)]
     pub is_member: bool,
 }
 
 impl PeerIdentity {
-    /// Returns the identity of a server that has proved nothing.
+    /// Returns the identity of a server without proof.
     pub fn server(name: impl Into<String>) -> Self {
         Self::Server(ServerPeer { name: name.into(), ..ServerPeer::default() })
     }
 
-    /// Whether the peer is a server that has proved that it belongs to the cluster.
+    /// Returns whether the peer is a server that has proved its membership in the cluster.
     pub fn is_member(&self) -> bool {
         matches!(self, Self::Server(ServerPeer { is_member: true, .. }))
     }

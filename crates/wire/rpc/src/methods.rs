@@ -61,7 +61,7 @@ method!(
     ClaimVolume = "Volume.Claim", messages::ClaimVolume => stream messages::ClaimProgress
 );
 method!(
-    /// Reports a completed step of a claim with its proof. Answered once the step is durable.
+    /// Reports a completed step of a claim with its proof. The response follows once the step is durable.
     ClaimReport = "Volume.Report", messages::ClaimReport => messages::Done
 );
 method!(
@@ -95,11 +95,11 @@ method!(
 );
 
 method!(
-    /// Served by clients: calls a CSI controller that runs there.
+    /// Served by clients: calls a CSI controller that runs on the client.
     ///
-    /// [`crate::Code::Retryable`] means that the plugin is not registered there or was not reached, so another
-    /// controller may be tried. [`crate::Code::Deadline`] and [`crate::Code::Unavailable`] mean that the outcome is
-    /// unknown. Other codes carry the plugin's own refusal.
+    /// [`crate::Code::Retryable`] means that the plugin is not registered on the client or was not reached,
+    /// so another controller may be tried. [`crate::Code::Deadline`] and [`crate::Code::Unavailable`] mean
+    /// that the outcome is unknown. Other codes are the plugin's refusal.
     ControllerCall = "Csi.Controller", messages::ControllerCall => messages::ControllerAnswer
 );
 method!(
@@ -150,11 +150,11 @@ method!(
     ServerStatus = "Server.Status", cluster::AskStatus => cluster::ServerStatus
 );
 method!(
-    /// Asks a server without a log to take part in the founding of a cluster. Served to servers.
+    /// Requests from a server without a log its promise to join the founding of a cluster. Served to servers.
     ServerPromise = "Server.Promise", cluster::AskPromise => cluster::PromiseAnswer
 );
 method!(
-    /// Asks the proposer of a founding whether the founding stands. Served to servers.
+    /// Returns whether the proposal of the called server to found a cluster is still valid. Served to servers.
     ServerFounding = "Server.Founding", cluster::AskFounding => cluster::FoundingStands
 );
 method!(
@@ -170,10 +170,10 @@ method!(
     ServerReasons = "Server.Reasons", cluster::FollowReasons => stream cluster::ReasonsChanged
 );
 method!(
-    /// Streams the rows that other regions replicate: first all of a kind, then changes.
+    /// Streams the rows that other regions replicate: first all rows of a kind, then changes.
     FollowRows = "Region.FollowRows", region::FollowRows => stream region::RowsPart
 );
 method!(
-    /// Asks the leader to remove a server that leaves. Served to members of the cluster.
+    /// Requests from the leader the removal of a server that leaves. Served to members of the cluster.
     ServerRemoval = "Server.Removal", cluster::AskRemoval => messages::Done
 );

@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Maximum pause after a server did not know this node.
+/// Maximum pause after a response of a server without a registration of this node.
 const UNREGISTERED_PAUSE: Duration = Duration::from_millis(500);
 
-/// Clients that can be called now, by node id. Clones share the same entries.
+/// The clients that can be called now, by node id. Clones share the same entries.
 #[derive(Clone, Debug)]
 pub struct ReverseRegistry {
     entries: Arc<Mutex<Entries>>,
@@ -67,8 +67,8 @@ impl ReverseRegistry {
         Registration { registry: self.clone(), node_id, number, revoked }
     }
 
-    /// Removes the channel to a client and closes its connection, unless the secret that it authenticated with is
-    /// still valid.
+    /// Removes the channel to a client and closes its connection, unless the client authenticated with a
+    /// secret that is still valid.
     pub fn revoke_unless(&self, node_id: &str, is_good: impl FnOnce(&Secret) -> bool) {
         let revoked = {
             let mut entries = self.lock();
@@ -110,7 +110,7 @@ impl ReverseRegistry {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    // Each holder makes one complete change, so a panic leaves no partial change.
+    // Each holder completes its change under the lock, so a panic leaves no partial change.
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock()
     }
@@ -148,14 +148,14 @@ impl Drop for Registration {
 /// Whether a server can call this client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connectivity {
-    /// A server can call it.
+    /// A server can call the client.
     Connected {
         /// The server's identity, as the server reported it.
         server: PeerIdentity,
         /// The server's address.
         target: String,
     },
-    /// No server can call it.
+    /// No server can call the client.
     Disconnected {
         /// The error of the last attempt; absent before the first.
         error: Option<RpcError>,
@@ -171,7 +171,7 @@ pub struct ReverseOptions {
     pub router: Arc<Router>,
 }
 
-/// Keeps a connection open over which a server can call this client.
+/// The service that keeps a connection open over which a server can call this client.
 #[derive(Debug)]
 #[must_use = "no server can call this client unless the service runs"]
 pub struct ReverseService {
@@ -209,7 +209,7 @@ impl ReverseService {
                 }
                 Err(error) => error,
             };
-            // The server does not know this node yet, but probably will soon.
+            // The server has no registration of this node yet, but will probably have one soon.
             let unregistered = error.code == Code::NotFound;
             next = (next + 1) % count;
             failures = failures.saturating_add(1);
@@ -254,7 +254,7 @@ impl ReverseService {
             error = &mut serve => return Some(error),
             _ = gone => stop.cancel(),
         }
-        // Let calls in progress finish.
+        // Calls in progress may finish.
         serve.await;
         self.state.send_replace(Connectivity::Disconnected { error: None });
         None

@@ -54,7 +54,7 @@ impl fmt::Debug for Router {
     }
 }
 
-/// Collects handlers.
+/// A router without all its handlers.
 #[derive(Debug, Default)]
 pub struct RouterBuilder(Router);
 

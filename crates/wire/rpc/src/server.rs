@@ -1,4 +1,4 @@
-//! Listens, authenticates peers by their greeting, and serves or calls them.
+//! A listener that authenticates peers by their greeting, and serves or calls them.
 
 use crate::exchange;
 use crate::gate::{Entry, Limits, within};
@@ -25,12 +25,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of concurrent handshakes; further connections wait, unread.
 const MAX_GREETINGS: usize = 512;
 
-/// Authenticates peers that connect.
+/// The check of peers that connect.
 pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
     /// Verifies `hello` for a connection with `role`, and returns the peer's identity.
     ///
     /// # Errors
-    /// Why the peer may not connect, usually [`Code::Permission`]; the peer receives the error unchanged.
+    /// The reason for which the peer may not connect, usually [`Code::Permission`]; the peer receives the
+    /// error unchanged.
     fn authenticate<'a>(
         &'a self,
         role: Role,
@@ -60,7 +61,8 @@ pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// Accepts every identity without proof. For tests, and agents whose port no other process can reach.
+/// An authenticator that accepts every identity without proof. For tests, and agents whose port no other
+/// process can reach.
 #[derive(Clone, Copy, Debug)]
 pub struct AllowAll;
 
@@ -74,7 +76,7 @@ impl Authenticator for AllowAll {
     }
 }
 
-/// The settings of a server besides its address.
+/// The settings of a server, without its address.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// The identity that this server reports.
@@ -87,7 +89,7 @@ pub struct ServerOptions {
     pub registry: ReverseRegistry,
     /// The handshake of accepted connections.
     pub acceptor: Arc<dyn Acceptor>,
-    /// How soon to detect a peer that stopped answering.
+    /// The times within which a peer that no longer responds is detected.
     pub keep_alive: KeepAlive,
     /// Maximum number of connections; further peers are refused and may retry later.
     pub max_connections: usize,
@@ -95,7 +97,7 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// Shared limits of peers that have not proved their identity.
     pub strangers: Strangers,
-    /// This server towards other servers.
+    /// The identity and credential of this server towards other servers.
     pub own: ServerSide,
 }
 
@@ -205,7 +207,7 @@ async fn connection(
     greeting: &Semaphore,
     cancel: CancellationToken,
 ) -> Result<(), RpcError> {
-    // Nothing has been read yet from the connections that wait here.
+    // No byte has been read yet from the connections that wait here.
     let turn = tokio::select! {
         turn = within(options.limits.handshake(), greeting.acquire()) => turn.and_then(Result::ok),
         () = cancel.cancelled() => None,

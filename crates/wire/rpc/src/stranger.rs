@@ -1,7 +1,7 @@
 //! Limits on strangers: peers that have not proved their identity.
 //!
-//! Any process that reaches the port can claim to be a node that is not registered yet. Until it is registered, its
-//! messages are small, its calls few, and all such peers share one amount of memory.
+//! Any process that reaches the port can claim to be a node that is not registered yet. Until the node is
+//! registered, its messages are small, its calls few, and all such peers share one amount of memory.
 
 use crate::{Code, RpcError};
 use bytes::Bytes;
@@ -58,7 +58,7 @@ impl Strangers {
         self.0.inside.lock().retain(|inner| inner.upgrade().is_some_and(|inner| !inner.has_proved()));
     }
 
-    /// Accepts a connection. `proved` returns whether its peer has proved its identity meanwhile.
+    /// Accepts a connection. `proved` returns whether the peer has proved its identity meanwhile.
     pub(crate) fn enter(
         &self,
         proved: impl Fn() -> bool + Send + Sync + 'static,
@@ -109,14 +109,14 @@ impl fmt::Debug for Stranger {
 }
 
 impl Inner {
-    /// Returns whether the peer has proved its identity. It then needs no place any more.
+    /// Returns whether the peer has proved its identity. The connection then releases its place.
     fn has_proved(&self) -> bool {
         if !self.is_proved.load(Ordering::Relaxed) {
             if !(self.proved)() {
                 return false;
             }
             self.is_proved.store(true, Ordering::Relaxed);
-            // Safe after a panic: no holder of the lock leaves a partial change.
+            // The lock is safe after a panic, because no holder leaves a partial change.
             self.connection.lock().take();
         }
         true
@@ -124,7 +124,7 @@ impl Inner {
 }
 
 impl Stranger {
-    /// Begins a call. Returns `None` once the peer has proved its identity, because it then has no such limits.
+    /// Begins a call. Returns `None` once the peer has proved its identity, because the limits then no longer apply.
     pub(crate) fn call(&self) -> Result<Option<Guest>, RpcError> {
         let inner = &self.0;
         if inner.has_proved() {
@@ -147,7 +147,7 @@ struct Held {
     permits: Option<OwnedSemaphorePermit>,
 }
 
-/// A call of a stranger, until dropped.
+/// The call of a stranger, until dropped.
 #[derive(Debug)]
 pub(crate) struct Guest {
     stranger: Stranger,
@@ -216,7 +216,7 @@ impl Body for Counted {
     }
 }
 
-/// A response body that ends its call when dropped.
+/// A response body whose drop ends its call.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) body: tonic::body::Body,

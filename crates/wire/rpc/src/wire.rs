@@ -1,6 +1,6 @@
 //! The preamble of a connection, before HTTP/2.
 //!
-//! The connecting side sends one byte for the role and a frame with its [`Hello`]. The other side answers with a
+//! The connecting side sends one byte for the role and a frame with its [`Hello`]. The other side responds with a
 //! frame with a [`Welcome`]. A frame is its length (4 bytes, big-endian) and a MessagePack map. These formats may
 //! only gain fields, because they carry the version.
 
@@ -17,13 +17,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Version of the transport in this build.
 pub const VERSION: u16 = 1;
-/// Maximum size of an encoded request or response.
+/// Maximum size of an encoded request or response in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
-/// Maximum size of a frame that answers a greeting; it may contain a reason for refusal.
+/// Maximum size of the response to a greeting in bytes; it may contain a reason for refusal.
 const MAX_FRAME: usize = 64 * 1024;
-/// Maximum size of a greeting. It is read before its sender is authenticated.
+/// Maximum size of a greeting in bytes. The greeting is read before its sender is authenticated.
 const MAX_HELLO: usize = 4 * 1024;
-/// How long each side may take for its part of the preamble, unless a server is configured otherwise.
+/// The time for each side's part of the preamble, unless a server is configured otherwise.
 pub(crate) const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The purpose of a connection, sent as its first byte.
@@ -34,7 +34,7 @@ pub enum Role {
     Rpc = 0x01,
     /// The connecting side is called: a client that opens a reverse connection.
     Reversed = 0x02,
-    /// A server sends messages of the replicated log to another one. Both must have proved that they belong to the
+    /// A server sends messages of the replicated log to another server. Both must have proved that they belong to the
     /// same cluster.
     Raft = 0x03,
     /// As [`Self::Raft`], for short messages: one request and one response at a time, without HTTP/2.
@@ -62,7 +62,7 @@ pub struct Hello {
     pub version: u16,
     /// Region of the connecting side.
     pub region: String,
-    /// The identity that it claims.
+    /// The claimed identity of the connecting side.
     pub identity: PeerIdentity,
     /// The facts that a server sends to another server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ pub(crate) enum Welcome {
         identity: PeerIdentity,
     },
     Refused(RpcError),
-    /// Both servers name the same cluster: the accepting side proves its membership, and asks for a proof.
+    /// Both servers name the same cluster: the accepting side proves its membership, and requests a proof.
     Challenge {
         id: String,
         nonce: Nonce,
@@ -86,7 +86,7 @@ pub(crate) enum Welcome {
     },
 }
 
-/// The answer to a [`Welcome::Challenge`].
+/// The response to a [`Welcome::Challenge`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Answer {
     proof: Proof,
@@ -113,8 +113,8 @@ async fn read_frame<T: DeserializeOwned>(io: &mut BoxIo, most: usize) -> io::Res
     rmp_serde::from_slice(&body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Sends this side's greeting on a connection that it opened. Returns the other side's identity. `credential` is that of
-/// this side, if this side is a server.
+/// Sends this side's greeting on a connection that it opened. Returns the other side's identity.
+/// `credential` belongs to this side, if this side is a server.
 pub(crate) async fn greet(
     io: &mut BoxIo,
     role: Role,
@@ -147,7 +147,7 @@ pub(crate) async fn greet(
     }
 }
 
-/// Returns the answer to a challenge, if the other side has proved that it belongs to the cluster of this side.
+/// Returns the response to a challenge, if the other side has proved its membership in the cluster of this side.
 fn answer(
     role: Role,
     hello: &Hello,
@@ -169,10 +169,10 @@ fn unproved(id: &str) -> Welcome {
     ))
 }
 
-/// Returns whether the connecting server belongs to the cluster of this one, after it has proved that.
+/// Returns whether the connecting server has proved its membership in the cluster of this server.
 ///
 /// # Errors
-/// The refusal to send: the server calls another one than this, belongs to another cluster, or lacks the key.
+/// The refusal to send: the caller intended another server, belongs to another cluster, or lacks the key.
 pub(crate) async fn challenge(
     io: &mut BoxIo,
     role: Role,
@@ -242,7 +242,7 @@ pub(crate) async fn accept(io: &mut BoxIo, identity: &PeerIdentity) -> io::Resul
     write_frame(io, None, &welcome).await
 }
 
-/// Sends the refusal and closes in a way that lets the other side read it: closing with unread received bytes would
+/// Sends the refusal and closes so that the other side can read it: closing with unread received bytes would
 /// discard the refusal.
 pub(crate) async fn refuse(mut io: BoxIo, error: RpcError) {
     let talk = async {
@@ -252,7 +252,7 @@ pub(crate) async fn refuse(mut io: BoxIo, error: RpcError) {
         while io.read(&mut rest).await? > 0 {}
         io::Result::Ok(())
     };
-    // The other side may have disconnected already, which is no problem.
+    // The other side may have disconnected already, which has no effect.
     let _ = tokio::time::timeout(Duration::from_secs(1), talk).await;
 }
 

@@ -1,4 +1,4 @@
-//! The list of servers of an agent without one, which a user may replace.
+//! The list of servers of an agent without a server, which a user may replace.
 
 use super::remote::ConnectOptions;
 use crate::RpcError;
@@ -6,7 +6,7 @@ use crate::wire::Role;
 use futures::future::join_all;
 use std::time::Duration;
 
-/// How long a server may take to answer before it becomes a part of the list.
+/// The time in which a server must respond before it is added to the list.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The servers that an agent calls. Clones share one list.
@@ -24,10 +24,11 @@ impl ServerList {
         self.0.targets.list()
     }
 
-    /// Replaces the servers by those of `addresses` that answer. Otherwise a wrong address would cut the agent off.
+    /// Replaces the servers by the servers of `addresses` that respond. An address without a server would
+    /// cut the agent off.
     ///
     /// # Errors
-    /// If none answers; the list stays. The text has the reason of each.
+    /// If no server responds; the list is then unchanged. The text has the reason of each address.
     pub async fn replace(&self, addresses: &[String]) -> Result<(), RpcError> {
         let asked = join_all(addresses.iter().map(|address| self.ask(address))).await;
         let (mut list, mut failures) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! A channel to servers: finds one that answers and keeps using it.
+//! A channel to servers: it finds a server that responds, and keeps its connection.
 
 use super::targets::Targets;
 use crate::error::innermost;
@@ -13,18 +13,18 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// How long a connection is used on which the servers have not proved their membership to each other.
+/// The time for which a connection is used on which the servers have not proved their membership to each other.
 const UNPROVED_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long and how often to try to reach a server.
+/// The times and the number of attempts to reach a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Upper limit of the pause after the first round in which no server answered. Pauses are random up to their
+    /// Upper limit of the pause after the first round in which no server responded. Pauses are random up to their
     /// limit, so that many clients do not reconnect at the same moment.
     pub first_pause: Duration,
     /// Maximum of the limit, which doubles after each round.
     pub longest_pause: Duration,
-    /// How long a call waits for a connection before it fails. Zero tries each server once.
+    /// The time for which a call waits for a connection before it fails. Zero tries each server once.
     pub patience: Duration,
 }
 
@@ -47,33 +47,33 @@ impl RetryPolicy {
     }
 }
 
-/// The servers to connect to, and the identity to connect with.
+/// The servers of a connection, and the identity of this side.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// Addresses of the servers. The first that answers is used until it fails.
+    /// Addresses of the servers. The first server that responds is used until it fails.
     pub targets: Targets,
     /// Identity of this agent.
     pub identity: PeerIdentity,
     /// Region of this agent.
     pub region: String,
-    /// How long and how often to retry.
+    /// The times and the number of attempts.
     pub retry: RetryPolicy,
-    /// How to open connections.
+    /// The part that opens connections.
     pub connector: Arc<dyn Connector>,
-    /// How soon to detect a server that stopped answering.
+    /// The times within which a server that no longer responds is detected.
     pub keep_alive: KeepAlive,
     /// The purpose of the connections.
     pub role: Role,
-    /// This agent as a server that calls another one; `None` on clients.
+    /// The credential and the called server, if this agent is a server; `None` on clients.
     pub server: Option<Calling>,
 }
 
-/// A server that calls another server.
+/// The settings of a server that calls another server.
 #[derive(Clone, Debug)]
 pub struct Calling {
     /// The calling server.
     pub own: ServerSide,
-    /// The UUID of the server to call; empty if only its address is known.
+    /// The UUID of the called server; empty if only its address is known.
     pub to: String,
 }
 
@@ -132,11 +132,11 @@ struct State {
     connection: Option<Connection>,
     /// Address of the connected server.
     target: String,
-    /// Position of the server to try first: the server in use, or the next one if that failed.
+    /// Position of the server to try first: the server in use, or the next one after a failure.
     next: usize,
     /// Consecutive rounds without a server.
     failures: u32,
-    /// When the connection was made, if neither server could prove that it belongs to the cluster of the other.
+    /// The time at which the connection was opened, if neither server could prove its membership to the other.
     unproved: Option<Instant>,
 }
 
@@ -159,7 +159,7 @@ impl Remote {
                 return Ok(connection.clone());
             }
             state.connection = None;
-            // Try the server that just failed last.
+            // The server that just failed is tried last.
             state.next += 1;
         }
         loop {
@@ -177,8 +177,8 @@ impl Remote {
         }
     }
 
-    /// Leaves the current connection to the calls in progress, if there is another server for later calls. A connection
-    /// attempt in progress is already on its way to another server.
+    /// Leaves the current connection to the calls in progress, if the list has another server for later
+    /// calls. A connection attempt in progress already tries another server.
     pub(super) fn leave(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
         if self.options.targets.list().len() > 1 && state.connection.take().is_some() {
@@ -200,7 +200,8 @@ impl Remote {
         let mut last = RpcError::unavailable("no server is configured to connect to");
         for offset in 0..count {
             let index = (first + offset) % count;
-            // The caller may give up before this server answers; the next call then begins with another server.
+            // The caller may drop the call before this server responds; the next call then begins with
+            // another server.
             state.next = index + 1;
             match self.attempt(&targets[index], index, state).await {
                 Ok(connection) => return Ok(connection),

@@ -9,8 +9,8 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Targets {
     list: Arc<watch::Sender<Vec<String>>>,
-    /// Addresses that are tried when no server of the list answers. The servers may have moved, and a configured name may
-    /// lead to their new addresses.
+    /// Addresses that are tried when no server of the list responds. The servers may have moved, and a
+    /// configured name may resolve to their new addresses.
     fallback: Arc<Mutex<Vec<String>>>,
 }
 
@@ -31,7 +31,7 @@ impl Targets {
         self.list.send_replace(list);
     }
 
-    /// Sets the addresses that are tried when no server of the list answers.
+    /// Sets the addresses that are tried when no server of the list responds.
     pub fn set_fallback(&self, addresses: Vec<String>) {
         *self.fallback.lock() = addresses;
     }
@@ -42,7 +42,8 @@ impl Targets {
         fallback.iter().filter(|address| !self.has(address)).cloned().collect()
     }
 
-    /// Puts a fallback address in front of the list, because its server answered and no server of the list did.
+    /// Inserts a fallback address at the front of the list, because its server responded and no server of
+    /// the list did.
     pub(crate) fn adopt(&self, address: &str) {
         self.list.send_modify(|list| list.insert(0, address.to_owned()));
     }

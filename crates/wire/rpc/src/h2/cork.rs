@@ -1,4 +1,4 @@
-//! A connection that holds back what is written while its task drives calls, so that all of it leaves in one write.
+//! A connection that holds back writes while its task drives calls, so that all of them are sent in one write.
 //!
 //! h2 flushes the head of a request before its body, and the body before its end. Each write costs a system call, and
 //! often a wakeup of the receiver.
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are held back at most. Larger writes leave at once, without a copy.
+/// Maximum number of held bytes. Larger writes are sent immediately, without a copy.
 const MAX_HELD: usize = 16 * 1024;
 
 /// Whether writes are held back; shared between the connection and its task.
@@ -22,7 +22,7 @@ pub(super) struct Gate(Arc<Mutex<Held>>);
 struct Held {
     closed: bool,
     bytes: Vec<u8>,
-    /// Number of bytes that were written already.
+    /// Number of held bytes that were sent already.
     written: usize,
 }
 
@@ -32,7 +32,7 @@ impl Gate {
         self.0.lock().closed = true;
     }
 
-    /// Lets writes through. Returns whether some are held back: the next flush of the connection writes them.
+    /// Lets writes through. Returns whether bytes are held back: the next flush of the connection sends them.
     pub(super) fn open(&self) -> bool {
         let mut held = self.0.lock();
         held.closed = false;
@@ -51,7 +51,7 @@ impl Corked {
         Self { io, gate }
     }
 
-    /// Holds back a write if the gate is closed and there is room. Returns its length then.
+    /// Holds back a write if the gate is closed and there is room. Returns the length of a held write.
     fn hold(&self, slices: &[IoSlice<'_>]) -> Option<usize> {
         let mut held = self.gate.0.lock();
         let length = slices.iter().map(|slice| slice.len()).sum::<usize>();
@@ -62,7 +62,7 @@ impl Corked {
         Some(length)
     }
 
-    /// Writes what is held back.
+    /// Writes the held bytes.
     fn poll_release(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut held = self.gate.0.lock();
         while held.written < held.bytes.len() {

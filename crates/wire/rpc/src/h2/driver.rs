@@ -1,7 +1,7 @@
-//! One task drives a connection and the calls on it, in turns: calls first, then the connection, which writes what they
-//! sent. With a task for each, the head of a message is often on its way before its body, which costs the receiver a
-//! wakeup for each. The calls wake the connection and the other way round; inside the task this needs no scheduler, which
-//! would wake another thread each time.
+//! One task drives a connection and the calls on it, in turns: calls first, then the connection, which
+//! writes the messages of the calls. With separate tasks, the head of a message is often sent before its
+//! body, and each costs the receiver a wakeup. The calls wake the connection and the connection wakes the
+//! calls. Within one task this needs no scheduler, which would wake another thread each time.
 
 use super::cork::Gate;
 use futures::future::BoxFuture;
@@ -14,18 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Rounds after which the task lets others run.
+/// The number of rounds after which the task lets other tasks run.
 const ROUNDS: usize = 32;
 
 type Part = BoxFuture<'static, ()>;
 
-/// What wakes the task.
+/// The wakeups of the task.
 #[derive(Debug, Default)]
 struct Signal(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The task is driving: a wakeup leads to another round.
+    /// Whether the task is driving: a wakeup then leads to another round.
     driving: bool,
     woken: bool,
     task: Option<Waker>,
@@ -49,7 +49,7 @@ impl Signal {
         !state.driving
     }
 
-    /// Ends the driving, whatever woke the task meanwhile.
+    /// Ends the driving, also if the task was woken meanwhile.
     fn end(&self) {
         self.0.lock().driving = false;
     }
@@ -75,7 +75,7 @@ impl Wake for Signal {
     }
 }
 
-/// Ends the driving also when a part panics.
+/// The driving of one task, which ends also when a part panics.
 struct Driving<'s>(&'s Signal);
 
 impl Drop for Driving<'_> {
@@ -108,7 +108,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Parts {
 }
 
 /// The executor of the calls on a served connection: marked calls belong to the task of the connection, the
-/// others have tasks of their own.
+/// others have separate tasks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calls {
     parts: Parts,
@@ -116,7 +116,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Marks the call that is executed next: it neither computes nor has a long answer. hyper passes a request to the
+    /// Marks the next executed call: it neither computes nor has a long response. hyper passes a request to the
     /// service and executes the call right after that, in the same task.
     pub(super) fn mark(&self, is_short: bool) {
         self.next_is_short.store(is_short, Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl Parts {
     }
 }
 
-/// The parts that a task drives. They are dropped with it.
+/// The parts that a task drives. They are dropped with the driver.
 pub(super) struct Driver {
     shared: Arc<Shared>,
     parts: FuturesUnordered<Part>,
@@ -153,13 +153,13 @@ pub(super) struct Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // A part that waits for its first turn may hold the executor, and thus itself.
+        // A part before its first turn may hold the executor, and thus itself.
         drop(self.started());
     }
 }
 
 impl Driver {
-    /// Returns the parts that were started already, in their order.
+    /// Removes and returns the newly started parts, in their order.
     pub(super) fn started(&self) -> Vec<Part> {
         std::mem::take(&mut self.shared.queue.lock())
     }
@@ -196,7 +196,7 @@ impl Driver {
                 if !signal.is_idle() {
                     continue;
                 }
-                // No part has more to send: all of it leaves in one write.
+                // No part has more bytes to send: one write sends all of them.
                 if !self.gate.open() {
                     return Poll::Pending;
                 }
@@ -216,7 +216,7 @@ impl Driver {
         .await
     }
 
-    /// Drives the parts until none is left. Cancel safe.
+    /// Drives the parts until all have ended. Cancel safe.
     pub(super) async fn finish(&mut self) {
         poll_fn(|task| {
             loop {

@@ -48,8 +48,8 @@ pub(super) trait StreamHandler: Send + Sync {
 }
 
 pub(super) trait DuplexHandler: Send + Sync {
-    /// Takes `input`, a box that contains an `ItemStream` of the method's input type, and returns one of its output
-    /// type.
+    /// Calls the handler with `input`, a box that contains an `ItemStream` of the method's input type.
+    /// Returns an `ItemStream` of its output type.
     fn local(&self, peer: PeerIdentity, request: AnyBox, input: AnyBox) -> Outcome<AnyBox>;
     fn bytes(
         &self,

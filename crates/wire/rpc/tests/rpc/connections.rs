@@ -1,4 +1,4 @@
-//! Connections: opened late, lost, refused, and reopened.
+//! Tests of connections: opened late, lost, refused, and reopened.
 
 use crate::support::*;
 use caravan_rpc::{
@@ -42,7 +42,7 @@ async fn a_channel_goes_to_the_next_server() {
     assert!(error.message.contains("cannot connect to 127.0.0.1"), "{error}");
 }
 
-/// Returns addresses on which nothing listens.
+/// Returns addresses without listeners.
 async fn closed(count: usize) -> Vec<std::net::SocketAddr> {
     let mut addresses = Vec::new();
     for _ in 0..count {
@@ -52,7 +52,7 @@ async fn closed(count: usize) -> Vec<std::net::SocketAddr> {
     addresses
 }
 
-/// One round reaches each server, wherever the one that answers is in the list.
+/// Checks that one round reaches each server, whatever the position of the responding server in the list.
 #[tokio::test]
 async fn a_call_tries_each_server_once() {
     let well = Running::start(any_port(), ServerOptions::new(server(), router().0)).await;
@@ -66,7 +66,7 @@ async fn a_call_tries_each_server_once() {
     well.stop().await;
 }
 
-/// The servers have moved, and only an address of the configuration leads to them.
+/// Checks the fallback: the servers have moved, and only an address of the configuration leads to them.
 #[tokio::test]
 async fn a_fallback_is_used_when_no_server_of_the_list_answers() {
     let well = Running::start(any_port(), ServerOptions::new(server(), router().0)).await;
@@ -81,7 +81,7 @@ async fn a_fallback_is_used_when_no_server_of_the_list_answers() {
     well.stop().await;
 }
 
-/// A caller with a timeout shorter than that of the greeting must not try a server that hangs again and again.
+/// Checks that a caller with a shorter timeout than the greeting does not try the same hanging server repeatedly.
 #[tokio::test]
 async fn a_call_after_an_abandoned_one_tries_the_next_server() {
     let hangs = tokio::net::TcpListener::bind(any_port()).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_call_after_an_abandoned_one_tries_the_next_server() {
     well.stop().await;
 }
 
-/// A heartbeat must reach another server long before the keep-alive notices the silence of the first one.
+/// Checks that a heartbeat reaches another server long before the keep-alive detects the silence of the first one.
 #[tokio::test]
 async fn a_channel_that_leaves_a_silent_server_calls_the_next_one() {
     let (silent, well) = (router(), router());
@@ -121,7 +121,7 @@ async fn a_channel_that_leaves_a_silent_server_calls_the_next_one() {
     in_progress.abort();
     well_server.stop().await;
 
-    // A channel with one server has no other one: it keeps its connection.
+    // A channel with one server has no alternative: it keeps its connection.
     let alone = Running::start(any_port(), ServerOptions::new(server(), router().0)).await;
     let proxy = Proxy::start(alone.addr).await;
     let channel = Channel::connect(options(&[proxy.addr]));
@@ -153,7 +153,7 @@ async fn a_call_in_progress_fails_when_the_connection_is_cut() {
     running.stop().await;
 }
 
-/// A hundred readers that go away at the same time must not cost the others their connection.
+/// Checks that a hundred readers that disconnect at the same time do not end the connection of the others.
 #[tokio::test]
 async fn calls_that_are_given_up_do_not_harm_others() {
     let running = Running::start(any_port(), ServerOptions::new(server(), router().0)).await;
@@ -189,7 +189,7 @@ async fn a_stopping_server_ends_calls_that_hang() {
     expect(&mut seen, &[Seen::Dropped("hang"), Seen::Cancelled("hang")]).await;
 }
 
-/// Accepts one particular secret.
+/// An authenticator that accepts one particular secret.
 #[derive(Debug)]
 struct Password;
 
@@ -239,7 +239,7 @@ async fn surplus_connections_get_an_error() {
     running.stop().await;
 }
 
-/// Connects twice; the second connection is refused for now.
+/// Connects twice; the second connection is temporarily refused.
 async fn one_is_let_in(running: &Running) -> (Channel, Channel, RpcError) {
     let first = Channel::connect(impatient(&[running.addr]));
     first.call::<WhoAmI>((), None).await.unwrap();
@@ -263,7 +263,7 @@ async fn an_address_has_so_many_connections_and_no_more() {
 
 #[tokio::test]
 async fn whoever_says_nothing_is_closed() {
-    // Nothing, only a role, and a frame that never ends.
+    // No bytes, only a role, and a frame that never ends.
     let beginnings: [&[u8]; 3] = [&[], &[1], &[1, 0, 0, 0, 9, 1]];
     let limits = Limits::new(Duration::from_millis(50), 0, std::time::Instant::now());
     let serve = ServerOptions { limits: limits.clone(), ..ServerOptions::new(server(), router().0) };
@@ -281,7 +281,7 @@ async fn whoever_says_nothing_is_closed() {
     running.stop().await;
 }
 
-/// Returns the server's answer to raw bytes, as text with the readable parts.
+/// Returns the server's response to raw bytes, as text with the readable parts.
 async fn answer_to(addr: std::net::SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -449,7 +449,7 @@ async fn both_ways_go_over_to_other_servers() {
     b.stop().await;
 }
 
-/// Accepts all peers, without proof of identity until the flag is set.
+/// An authenticator that accepts all peers, without proof of identity until the flag is set.
 #[derive(Clone, Debug, Default)]
 struct Proof(Arc<std::sync::atomic::AtomicBool>);
 

@@ -1,4 +1,4 @@
-//! Tests the connection for short messages of the log.
+//! Tests of the connection for short messages of the log.
 
 use crate::support::*;
 use caravan_messages::cluster::LogMessage;
@@ -9,11 +9,11 @@ use caravan_rpc::{
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Answers never.
+/// The handler never responds.
 const HANG: u8 = 1;
-/// Answers with an error.
+/// The handler responds with an error.
 const FAIL: u8 = 2;
-/// Answers with more than fits into a frame.
+/// The handler responds with a message that exceeds a frame.
 const LONG: u8 = 3;
 
 /// Starts a server that adds its name to each message.
@@ -36,7 +36,7 @@ fn message(kind: u8, body: &str) -> LogMessage {
     LogMessage { kind, body: body.into() }
 }
 
-/// Calls until there is a connection, as a server does that uses its channel meanwhile.
+/// Calls until there is a connection, like a server that uses its channel meanwhile.
 async fn answer(exchange: &Exchange, kind: u8, body: &str, limit: Duration) -> Result<String, RpcError> {
     let calls = async {
         loop {
@@ -76,7 +76,7 @@ async fn long_messages_are_left_to_the_channel() {
     running.stop().await;
 }
 
-/// The answer to a call that timed out or was dropped must not be taken for the answer to the next call.
+/// Checks that the response to a call that timed out or was dropped is not returned for the next call.
 #[tokio::test]
 async fn each_call_has_its_own_answer() {
     let running = start(member("1"), "one").await;
@@ -87,7 +87,7 @@ async fn each_call_has_its_own_answer() {
     for round in 0..20 {
         let body = format!(" {round}");
         answer(&exchange, 0, &body, TIMEOUT).await.unwrap();
-        // The answer arrives after the call was dropped.
+        // The response arrives after the call was dropped.
         proxy.hold(true);
         let dropped = message(0, "dropped");
         let call = exchange.call(&dropped, TIMEOUT);
@@ -95,7 +95,7 @@ async fn each_call_has_its_own_answer() {
         proxy.hold(false);
         assert_eq!(answer(&exchange, 0, &body, TIMEOUT).await.unwrap(), format!("one{body}"));
     }
-    // One call has the connection, others do not wait for it.
+    // One call uses the connection, and other calls do not wait for it.
     let (hanging, other) = (message(HANG, ""), message(0, ""));
     let hanging = exchange.call(&hanging, Duration::from_millis(50));
     let (late, other) = tokio::join!(hanging, exchange.call(&other, TIMEOUT));
@@ -103,7 +103,7 @@ async fn each_call_has_its_own_answer() {
     running.stop().await;
 }
 
-/// As over a channel: a call that its caller gives up ends its handler.
+/// Checks that a dropped call drops its handler, as over a channel.
 #[tokio::test]
 async fn a_call_that_is_given_up_drops_its_handler() {
     let dropped = CancellationToken::new();

@@ -1,4 +1,4 @@
-//! Tests calls over all kinds of channels: in process, over TCP, and over reverse connections.
+//! Tests of calls over all kinds of channels: in process, over TCP, and over reverse connections.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Tests the greeting between servers of one cluster, and of different clusters.
+//! Tests of the greeting between servers of one cluster, and of different clusters.
 
 use crate::support::*;
 use caravan_rpc::{
@@ -7,7 +7,7 @@ use caravan_rpc::{
 };
 use futures::future::BoxFuture;
 
-/// Returns whether the caller has proved that it is a member.
+/// A method that returns whether the caller has proved that it is a member.
 struct AmIMember;
 
 impl Method for AmIMember {
@@ -16,7 +16,7 @@ impl Method for AmIMember {
     type Response = String;
 }
 
-/// Accepts every peer, but takes none as proved.
+/// An authenticator that accepts every peer, but without proof.
 #[derive(Debug)]
 struct Open;
 

@@ -1,4 +1,4 @@
-//! Runs one set of expectations over every kind of channel.
+//! One set of expectations, checked over every kind of channel.
 
 use crate::support::*;
 use caravan_rpc::{Channel, Code, ReverseOptions, ReverseRegistry, ReverseService, RpcError, ServerOptions};
@@ -14,7 +14,7 @@ struct Way {
     channel: Channel,
     seen: mpsc::UnboundedReceiver<Seen>,
     caller: String,
-    /// Keeps the other side running.
+    /// The servers and clients that must run as long as the channel.
     _ends: Vec<Running>,
     _proxy: Option<Proxy>,
 }
@@ -190,7 +190,7 @@ async fn a_stream_ends_after_its_error() {
 async fn dropping_a_stream_drops_the_handlers_stream() {
     everywhere(async |mut way: Way| {
         let mut items = way.channel.stream::<Count>(Count { upto: 1, then: Then::Silence });
-        // The first item arrives at once, although no other item follows.
+        // The first item arrives immediately, although no other item follows.
         assert_eq!(items.next().await, Some(Ok(0)), "{}", way.name);
         drop(items);
         expect(&mut way.seen, &[Seen::Dropped("count"), Seen::Cancelled("count")]).await;

@@ -35,7 +35,7 @@ impl Method for Echo {
     type Response = Self;
 }
 
-/// Returns the caller's identity as text.
+/// A method that returns the caller's identity as text.
 pub(crate) struct WhoAmI;
 
 impl Method for WhoAmI {
@@ -44,7 +44,7 @@ impl Method for WhoAmI {
     type Response = String;
 }
 
-/// Fails with the requested error.
+/// A method that fails with the requested error.
 pub(crate) struct Fail;
 
 impl Method for Fail {
@@ -61,7 +61,7 @@ impl Method for Panic {
     type Response = ();
 }
 
-/// Never returns.
+/// A method that never returns.
 pub(crate) struct Hang;
 
 impl Method for Hang {
@@ -78,7 +78,7 @@ impl Method for Unserved {
     type Response = ();
 }
 
-/// Counts up to a number, then ends, fails or stays silent.
+/// A method that counts up to a number, then ends, fails or stays silent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Count {
     pub(crate) upto: u32,
@@ -126,7 +126,7 @@ fn watch(seen: &mpsc::UnboundedSender<Seen>, cx: &Context, name: &'static str) -
     OnDrop(seen.clone(), name)
 }
 
-/// Sends a greeting, then each word in capitals, and "bye" at the end of the words.
+/// A method that sends a greeting, then each word in capitals, and "bye" at the end of the words.
 pub(crate) struct Shout;
 
 impl DuplexMethod for Shout {
@@ -201,7 +201,7 @@ pub(crate) fn server() -> PeerIdentity {
     PeerIdentity::server("server-1")
 }
 
-/// A server with this UUID in the cluster of the tests.
+/// Returns a server with this UUID in the cluster of the tests.
 pub(crate) fn member(id: &str) -> ServerSide {
     let own = ServerSide { id: id.to_owned(), ..ServerSide::default() };
     own.credential.set(Credential::new("cluster", 1, [7; 32]));
@@ -236,7 +236,7 @@ pub(crate) fn options(targets: &[SocketAddr]) -> ConnectOptions {
     }
 }
 
-/// Returns options with which a call fails after one round of attempts.
+/// Returns options for a call that fails after one round of attempts.
 pub(crate) fn impatient(targets: &[SocketAddr]) -> ConnectOptions {
     let mut options = options(targets);
     options.retry.patience = Duration::ZERO;
@@ -263,7 +263,7 @@ impl Running {
     }
 }
 
-/// A TCP proxy whose connections can be cut, as a NAT does when it drops its state.
+/// A TCP proxy that can cut connections, as a NAT does when it drops its state.
 pub(crate) struct Proxy {
     pub(crate) addr: SocketAddr,
     connections: Arc<std::sync::Mutex<Vec<AbortHandle>>>,
@@ -307,7 +307,7 @@ impl Proxy {
         self.frozen.store(true, Ordering::SeqCst);
     }
 
-    /// Keeps all bytes back, or forwards them again.
+    /// Holds all bytes back, or forwards them again.
     pub(crate) fn hold(&self, held: bool) {
         self.held.send_replace(held);
     }

@@ -1,4 +1,4 @@
-//! The order of the parts, and the wakeups of the task.
+//! Tests of the order of the parts, and of the wakeups of the task.
 
 use super::*;
 use crate::codec::encode;
@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// Counts the wakeups of the task.
+/// A counter of the wakeups of the task.
 #[derive(Debug, Default)]
 struct Count(AtomicUsize);
 
@@ -30,7 +30,7 @@ impl Count {
     }
 }
 
-/// Becomes ready after it has woken itself some times.
+/// Returns a future that is ready after it has woken itself some times.
 fn restless(times: usize) -> impl Future<Output = ()> + Send {
     let mut left = times;
     poll_fn(move |task| {
@@ -182,13 +182,13 @@ impl AsyncWrite for Writes {
     }
 }
 
-/// Head, body and end of a message arrive together, so the receiver wakes up once for each message.
+/// Checks that head, body and end of a message arrive together, so that the receiver wakes up once for each message.
 #[tokio::test]
 async fn a_message_of_the_log_is_one_write_in_each_direction() {
     let (near, far) = tokio::io::duplex(1 << 20);
     let (asked, answered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let router = Router::builder().unary::<LogCall, _, _>(async |_, message: LogMessage| {
-        // As the log, which answers from another task.
+        // The log responds from another task, too.
         tokio::spawn(tokio::task::yield_now()).await.unwrap();
         Ok(message)
     });
@@ -205,7 +205,7 @@ async fn a_message_of_the_log_is_one_write_in_each_direction() {
         let answer = connection.call(LogCall::NAME, None, message.clone()).await.unwrap();
         assert_eq!(answer, message);
         let after = (asked.load(Ordering::SeqCst), answered.load(Ordering::SeqCst));
-        // The first call comes with the settings of the connection.
+        // The first call is sent together with the settings of the connection.
         if round > 2 {
             assert_eq!((after.0 - before.0, after.1 - before.1), (1, 1), "call {round}");
         }
@@ -215,7 +215,8 @@ async fn a_message_of_the_log_is_one_write_in_each_direction() {
     drop(serving.await.unwrap());
 }
 
-/// A connection that takes some bytes and then none for a while: what is held back is neither lost nor sent twice.
+/// Checks that held bytes are neither lost nor sent twice on a connection that accepts some bytes and then
+/// none for a while.
 #[tokio::test]
 async fn large_messages_pass_a_slow_connection_whole() {
     let (near, far) = tokio::io::duplex(100);
