@@ -30,7 +30,7 @@ impl<C: Ord + Copy> CapabilitySet<C> {
         self.known.iter().copied()
     }
 
-    /// Returns the numbers that this version does not know, from a newer version of the interface.
+    /// Returns the numbers without a name in this version, from a newer version of the interface.
     pub fn unknown(&self) -> impl Iterator<Item = i32> + '_ {
         self.unknown.iter().copied()
     }

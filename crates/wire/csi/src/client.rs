@@ -24,9 +24,9 @@ const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
 /// A client of one plugin, by the path of its unix socket. Clones are cheap and share the connection.
 ///
-/// The client connects at the first call and reconnects after a broken connection. While the plugin is down, each
-/// call fails at once with [`CsiError::Unreachable`]. Calls run concurrently. Dropping the future of a call cancels
-/// it, if the plugin supports cancellation.
+/// The client connects at the first call and reconnects after a broken connection. While the plugin is
+/// down, each call fails immediately with [`CsiError::Unreachable`]. Calls run concurrently. Dropping the
+/// future of a call cancels the call, if the plugin supports cancellation.
 #[derive(Clone, Debug)]
 pub struct CsiClient {
     channel: Channel,
@@ -69,7 +69,7 @@ impl CsiClient {
         NodeClient::new(self.channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
     }
 
-    /// Makes one call: sends and enforces the deadline, classifies errors, redacts secrets.
+    /// Sends one call: sets and enforces the deadline, classifies errors, redacts secrets.
     async fn call<Q, A, F>(
         &self,
         call: Call,

@@ -73,7 +73,7 @@ pub enum CallClass {
 }
 
 /// The deadlines of calls, by class. A call past its deadline is dropped and returns
-/// [`CsiError::Deadline`](crate::CsiError::Deadline); whether the plugin carried it out is then unknown.
+/// [`CsiError::Deadline`](crate::CsiError::Deadline); whether the plugin executed the call is then unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     /// Deadline of [`CallClass::Probe`], 5 s by default.

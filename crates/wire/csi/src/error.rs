@@ -1,17 +1,17 @@
-//! The errors of a call, classified by how a caller can react.
+//! The errors of a call, classified by the possible reactions of a caller.
 
 use crate::Call;
 use std::{error::Error as _, fmt, path::PathBuf, time::Duration};
 
-/// How a plugin (or the connection to it) refused a call. The names are those of the gRPC status codes, with the
-/// meaning that the CSI specification defines ("Error Scheme").
+/// The reason for which a plugin (or the connection to it) refused a call. The names are the gRPC status
+/// codes, with the meaning that the CSI specification defines ("Error Scheme").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// `CANCELLED`: the call was cancelled; it may have taken effect.
     Cancelled,
     /// `UNKNOWN`: the reason is unknown; the call may have taken effect.
     Unknown,
-    /// `INVALID_ARGUMENT`: the request itself is wrong; a retry cannot succeed.
+    /// `INVALID_ARGUMENT`: the request is wrong; a retry cannot succeed.
     InvalidArgument,
     /// `DEADLINE_EXCEEDED`, reported by the plugin: the call may have taken effect.
     DeadlineExceeded,
@@ -93,7 +93,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// Why a call returned no usable response.
+/// The reason for which a call returned no usable response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CsiError {
     /// There is no connection: the call never reached the plugin.
@@ -101,9 +101,9 @@ pub enum CsiError {
     Unreachable {
         /// The call that was attempted.
         call: Call,
-        /// The plugin's socket.
+        /// The path of the plugin's socket.
         socket: PathBuf,
-        /// Why the connection failed.
+        /// The reason that the connection failed.
         message: String,
     },
     /// The plugin returned a status other than OK, or the connection broke during the call.
@@ -137,7 +137,7 @@ pub enum CsiError {
     Request {
         /// The failed call.
         call: Call,
-        /// What is wrong with the request.
+        /// The reason that the request cannot be encoded.
         problem: String,
     },
 }
@@ -181,8 +181,8 @@ impl CsiError {
         }
     }
 
-    /// Returns whether the failed call may have taken effect. The caller must then assume neither, and repeat the
-    /// call or its opposite until one of them returns a definite result.
+    /// Returns whether the failed call may have taken effect. The caller must then repeat the call or its
+    /// opposite until one of them returns a definite result.
     pub const fn outcome_unknown(&self) -> bool {
         match self {
             Self::Deadline { .. } | Self::Malformed { .. } => true,
@@ -240,7 +240,7 @@ impl CsiError {
     }
 }
 
-/// Returns the text of the last error in the chain, which names the actual cause.
+/// Returns the text of the last error in the chain, which names the cause.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(next) = last.source() {

@@ -4,8 +4,8 @@
 //! deadline by the call's class ([`Deadlines`]), and classifies failures as [`CsiError`]. It has no retries, no
 //! policy, and no cache of capabilities. The caller decides which call to make, and how to react to an error.
 //!
-//! Secrets are never shown: [`Secrets`] and [`MountFlags`] print no value, and secrets of a call are removed from the
-//! plugin's message before it becomes part of an error.
+//! Secrets are never shown: [`Secrets`] and [`MountFlags`] print no value. Secrets of a call are removed from the
+//! plugin's message before the message becomes part of an error.
 
 mod capabilities;
 mod client;
@@ -40,5 +40,5 @@ pub use sensitive::{MountFlags, Secrets};
 /// Topology segments: key to value, as in `Topology.segments` of the specification.
 pub type Segments = std::collections::BTreeMap<String, String>;
 
-/// A map of strings as it is sent: parameters, volume context, publish context.
+/// A map of strings in the form of the wire: parameters, volume context, publish context.
 pub type StringMap = std::collections::BTreeMap<String, String>;

@@ -1,10 +1,10 @@
-//! How a volume will be used: access mode, attachment mode, mount options.
+//! The modes in which a volume is used: access mode, attachment mode, mount options.
 
 use crate::MountFlags;
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// An unknown mode. The error text is the one that users of the job language know.
+/// An unknown mode. The error text is the text that users of the job language expect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownMode {
     /// The text is not an access mode; it may be empty.
@@ -15,7 +15,7 @@ pub enum UnknownMode {
     Attachment(String),
 }
 
-/// How many nodes and writers may use a volume at a time, with the names of job and volume files.
+/// The number of nodes and writers that may use a volume at a time, with the names of job and volume files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccessMode {
@@ -70,7 +70,7 @@ impl FromStr for AccessMode {
     }
 }
 
-/// How a task sees a volume: as a directory or as a device.
+/// The form in which a task uses a volume: as a directory or as a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttachmentMode {
@@ -120,14 +120,14 @@ pub struct MountOptions {
     pub volume_mount_group: String,
 }
 
-/// One way to use a volume: `VolumeCapability` of the specification.
+/// One mode of using a volume: `VolumeCapability` of the specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeCapability {
-    /// How many nodes and writers may use it.
+    /// The number of nodes and writers that may use the volume.
     pub access_mode: AccessMode,
-    /// Whether it is used as a directory or as a device.
+    /// Whether the volume is used as a directory or as a device.
     pub attachment_mode: AttachmentMode,
-    /// Only sent with [`AttachmentMode::FileSystem`].
+    /// The mount options; sent only with [`AttachmentMode::FileSystem`].
     pub mount: MountOptions,
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 /// The replacement for a hidden value.
 const REDACTED: &str = "***";
 
-/// Values shorter than this are not replaced in texts, since they may occur in ordinary words.
+/// The length below which values are not replaced in texts, since they may occur in ordinary words.
 const SHORTEST_SCRUBBED: usize = 4;
 
 /// The secrets of one call, by name. `Debug` shows only their number.
@@ -31,8 +31,9 @@ impl From<BTreeMap<String, String>> for Secrets {
     }
 }
 
-/// Flags for a mount, in order. The specification ("VolumeCapability.MountVolume.mount_flags") lets them hold
-/// passwords, so `Debug` shows only their number.
+/// Flags for a mount, in order. According to the specification
+/// ("VolumeCapability.MountVolume.mount_flags"), flags may contain passwords, so `Debug` shows only their
+/// number.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct MountFlags(pub Vec<String>);
 

@@ -278,7 +278,7 @@ impl CsiClient {
     }
 }
 
-/// Converts a number of entries to the signed type of the interface. Numbers too large for it become 0, "no limit".
+/// Converts a number of entries to the signed type of the interface. Numbers above its maximum become 0, "no limit".
 fn entries(max: u32) -> i32 {
     i32::try_from(max).unwrap_or(0)
 }

@@ -132,7 +132,7 @@ impl CsiClient {
         Ok(convert::unsigned(answer.capacity_bytes))
     }
 
-    /// Returns how much of a volume is used ("NodeGetVolumeStats").
+    /// Returns the usage of a volume ("NodeGetVolumeStats").
     pub async fn node_get_volume_stats(&self, request: NodeStatsRequest) -> Result<VolumeStats, CsiError> {
         use csi::volume_usage::Unit;
         let call = Call::NodeGetVolumeStats;

@@ -1,4 +1,4 @@
-//! Tests against a real server on a unix socket, with a plugin that behaves as each test needs.
+//! Tests against a real server on a unix socket, with a plugin whose behaviour each test selects.
 
 use crate::*;
 use caravan_proto::csi::{
@@ -35,7 +35,7 @@ impl Identity for Fake {
         &self,
         request: Request<csi::GetPluginInfoRequest>,
     ) -> Result<Response<csi::GetPluginInfoResponse>, Status> {
-        // The deadline must reach the plugin, which gives up by it.
+        // The deadline must reach the plugin, which ends its work at that time.
         if !request.metadata().contains_key("grpc-timeout") {
             return Err(Status::internal("there is no deadline"));
         }
@@ -246,8 +246,8 @@ async fn identity_answers_and_readiness_follows_the_plugin() {
     assert_eq!(capabilities.unknown().collect::<Vec<_>>(), [77]);
 }
 
-/// The plugin controls the socket's directory: a link there must not lead the agent, which is root, to another
-/// socket.
+/// Checks that a link in place of the socket is not followed: the plugin controls the directory of the
+/// socket, and the agent runs as root.
 #[tokio::test]
 async fn a_link_in_the_place_of_the_socket_leads_nowhere_else() {
     let directory = tempfile::tempdir().expect("a directory");

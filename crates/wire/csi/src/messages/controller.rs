@@ -21,7 +21,7 @@ pub enum ContentSource {
     Volume(String),
 }
 
-/// The topologies from which a new volume must be reachable. It must be reachable from at least one requisite
+/// The topologies from which a new volume must be reachable. The volume must be reachable from at least one requisite
 /// topology. The plugin tries the preferred topologies first, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopologyRequirement {
@@ -38,7 +38,7 @@ pub struct CreateVolumeRequest {
     pub name: String,
     /// The requested size.
     pub capacity_range: Option<CapacityRange>,
-    /// Every way in which the volume will be used; at least one.
+    /// The modes in which the volume will be used; at least one.
     pub capabilities: Vec<VolumeCapability>,
     /// Parameters that only the plugin interprets.
     pub parameters: StringMap,
@@ -46,7 +46,7 @@ pub struct CreateVolumeRequest {
     pub secrets: Secrets,
     /// The content to copy; absent means an empty volume.
     pub content_source: Option<ContentSource>,
-    /// The topologies from which it must be reachable; absent means no requirement.
+    /// The topologies from which the volume must be reachable; absent means no requirement.
     pub topology: Option<TopologyRequirement>,
 }
 
@@ -55,13 +55,13 @@ pub struct CreateVolumeRequest {
 pub struct CreatedVolume {
     /// The plugin's id of the volume.
     pub volume_id: String,
-    /// Its size in bytes; 0 if the plugin does not know it.
+    /// The size of the volume in bytes; 0 if the plugin does not report it.
     pub capacity_bytes: u64,
     /// The plugin's context of the volume, which every later call must send back.
     pub context: StringMap,
     /// The content that was copied.
     pub content_source: Option<ContentSource>,
-    /// The topologies from which it is reachable (any one of them); empty means from everywhere.
+    /// The topologies from which the volume is reachable (any of them); empty means from everywhere.
     pub accessible_topology: Vec<Segments>,
 }
 
@@ -81,9 +81,9 @@ pub struct ControllerPublishRequest {
     pub volume_id: String,
     /// The plugin's id of the node, from [`NodeInfo`](crate::NodeInfo).
     pub node_id: String,
-    /// How the node will use the volume.
+    /// The mode in which the node will use the volume.
     pub capability: VolumeCapability,
-    /// Whether to attach it read-only. Sent only to plugins with the capability PUBLISH_READONLY.
+    /// Whether to attach the volume read-only. Sent only to plugins with the capability PUBLISH_READONLY.
     pub readonly: bool,
     /// Secrets for this call.
     pub secrets: Secrets,
@@ -96,22 +96,22 @@ pub struct ControllerPublishRequest {
 pub struct ControllerUnpublishRequest {
     /// The plugin's id of the volume.
     pub volume_id: String,
-    /// The plugin's id of the node; empty detaches it from all nodes.
+    /// The plugin's id of the node; an empty id detaches the volume from all nodes.
     pub node_id: String,
     /// Secrets for this call.
     pub secrets: Secrets,
 }
 
-/// A request to check whether an existing volume can be used in these ways.
+/// A request to check whether an existing volume can be used in certain modes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValidateRequest {
     /// The plugin's id of the volume.
     pub volume_id: String,
     /// The volume's context, from its creation.
     pub context: StringMap,
-    /// The ways to check; at least one.
+    /// The modes to check; at least one.
     pub capabilities: Vec<VolumeCapability>,
-    /// The parameters of its creation.
+    /// The parameters of the volume's creation.
     pub parameters: StringMap,
     /// Secrets for this call.
     pub secrets: Secrets,
@@ -120,9 +120,9 @@ pub struct ValidateRequest {
 /// The response to [`ValidateRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Validation {
-    /// All ways are possible.
+    /// All modes are possible.
     Confirmed,
-    /// At least one way is not possible, with the plugin's message (may be empty).
+    /// At least one mode is not possible, with the plugin's message (may be empty).
     Refused(String),
 }
 
@@ -135,7 +135,7 @@ pub struct Page<T> {
     pub next_token: Option<String>,
 }
 
-/// The health of a volume, as far as the plugin knows.
+/// The health of a volume according to the plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeCondition {
     /// Whether the volume has a problem.
@@ -147,22 +147,23 @@ pub struct VolumeCondition {
 /// One entry of `ListVolumes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedVolume {
-    /// The volume as at its creation.
+    /// The volume with the values of its creation.
     pub volume: CreatedVolume,
-    /// The plugin's ids of the nodes that it is attached to. Only from plugins with LIST_VOLUMES_PUBLISHED_NODES.
+    /// The plugin's ids of the nodes to which the volume is attached. Only from plugins with
+    /// LIST_VOLUMES_PUBLISHED_NODES.
     pub published_node_ids: Vec<String>,
-    /// Its condition; only from plugins with the capability VOLUME_CONDITION.
+    /// The volume's condition; only from plugins with the capability VOLUME_CONDITION.
     pub condition: Option<VolumeCondition>,
 }
 
-/// A request for the available capacity; each field that is set restricts it.
+/// A request for the available capacity; each set field restricts the capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetCapacityRequest {
-    /// Only for volumes that can be used in these ways.
+    /// The modes in which the new volumes can be used; empty means no restriction.
     pub capabilities: Vec<VolumeCapability>,
-    /// Only for volumes with these parameters.
+    /// The parameters of the new volumes.
     pub parameters: StringMap,
-    /// Only for volumes that are reachable from this topology.
+    /// The topology from which the new volumes are reachable; `None` means no restriction.
     pub topology: Option<Segments>,
 }
 
@@ -171,9 +172,9 @@ pub struct GetCapacityRequest {
 pub struct Capacity {
     /// Capacity for new volumes.
     pub available: u64,
-    /// Size of the largest possible volume; absent if the plugin does not know it.
+    /// Size of the largest possible volume; absent if the plugin does not report it.
     pub largest_volume: Option<u64>,
-    /// Size of the smallest possible volume; absent if the plugin does not know it.
+    /// Size of the smallest possible volume; absent if the plugin does not report it.
     pub smallest_volume: Option<u64>,
 }
 
@@ -195,13 +196,13 @@ pub struct CreateSnapshotRequest {
 pub struct Snapshot {
     /// The plugin's id of the snapshot.
     pub snapshot_id: String,
-    /// The plugin's id of the volume that it is a copy of.
+    /// The plugin's id of the copied volume.
     pub source_volume_id: String,
-    /// Minimum size in bytes of a volume created from it; 0 if not known.
+    /// Minimum size in bytes of a volume created from the snapshot; 0 if unknown.
     pub size_bytes: u64,
     /// Time of the snapshot, since the Unix epoch.
     pub created: Option<Duration>,
-    /// Whether volumes can be created from it now.
+    /// Whether volumes can be created from the snapshot now.
     pub ready_to_use: bool,
 }
 
@@ -241,9 +242,9 @@ pub struct ListSnapshotsRequest {
     pub max_entries: u32,
     /// The token of the page; empty means the first page.
     pub starting_token: String,
-    /// Return only snapshots of this volume.
+    /// The filter for snapshots of one volume, by the plugin's id.
     pub source_volume_id: String,
-    /// Return only this snapshot.
+    /// The filter for one snapshot, by the plugin's id.
     pub snapshot_id: String,
     /// Secrets for this call.
     pub secrets: Secrets,
@@ -258,7 +259,7 @@ pub struct ControllerExpandRequest {
     pub capacity_range: CapacityRange,
     /// Secrets for this call.
     pub secrets: Secrets,
-    /// How the volume is used; absent means not known.
+    /// The mode in which the volume is used; absent means unknown.
     pub capability: Option<VolumeCapability>,
 }
 

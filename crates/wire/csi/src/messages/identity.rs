@@ -5,9 +5,9 @@ use crate::StringMap;
 /// `GetPluginInfoResponse`: the plugin's name and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginInfo {
-    /// The plugin's own name, in domain notation.
+    /// The name that the plugin reports, in domain notation.
     pub name: String,
-    /// The vendor's version, in the vendor's own format.
+    /// The vendor's version, in a format that the vendor chooses.
     pub vendor_version: String,
     /// Further information about the plugin, for display.
     pub manifest: StringMap,

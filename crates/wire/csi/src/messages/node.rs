@@ -3,7 +3,7 @@
 use crate::{CapacityRange, Secrets, Segments, StringMap, VolumeCapability, VolumeCondition};
 use std::path::PathBuf;
 
-/// A request to stage a volume on the node: to mount it once for all its uses there.
+/// A request to stage a volume: to mount it once for all its uses on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStageRequest {
     /// The plugin's id of the volume.
@@ -12,7 +12,7 @@ pub struct NodeStageRequest {
     pub publish_context: StringMap,
     /// The staging directory, which must exist.
     pub staging_target_path: PathBuf,
-    /// How the volume will be used.
+    /// The mode in which the volume will be used.
     pub capability: VolumeCapability,
     /// Secrets for this call.
     pub secrets: Secrets,
@@ -20,7 +20,7 @@ pub struct NodeStageRequest {
     pub context: StringMap,
 }
 
-/// A request that undoes [`NodeStageRequest`].
+/// A request to undo [`NodeStageRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeUnstageRequest {
     /// The plugin's id of the volume.
@@ -38,11 +38,11 @@ pub struct NodePublishRequest {
     pub publish_context: StringMap,
     /// The staging directory; only for plugins that stage.
     pub staging_target_path: Option<PathBuf>,
-    /// The path to mount at. Its parent exists, and the plugin creates the path itself.
+    /// The path of the mount. Its parent exists, and the plugin creates the path.
     pub target_path: PathBuf,
-    /// How the volume will be used.
+    /// The mode in which the volume will be used.
     pub capability: VolumeCapability,
-    /// Whether to mount it read-only.
+    /// Whether to mount the volume read-only.
     pub readonly: bool,
     /// Secrets for this call.
     pub secrets: Secrets,
@@ -50,12 +50,12 @@ pub struct NodePublishRequest {
     pub context: StringMap,
 }
 
-/// A request that undoes [`NodePublishRequest`].
+/// A request to undo [`NodePublishRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeUnpublishRequest {
     /// The plugin's id of the volume.
     pub volume_id: String,
-    /// The path at which it was published.
+    /// The path at which the volume was published.
     pub target_path: PathBuf,
 }
 
@@ -64,13 +64,13 @@ pub struct NodeUnpublishRequest {
 pub struct NodeExpandRequest {
     /// The plugin's id of the volume.
     pub volume_id: String,
-    /// The path at which it is published (or staged).
+    /// The path at which the volume is published (or staged).
     pub volume_path: PathBuf,
     /// The new size; absent means the volume's actual size.
     pub capacity_range: Option<CapacityRange>,
     /// The staging directory; only for plugins that stage.
     pub staging_target_path: Option<PathBuf>,
-    /// How the volume is used; absent means not known.
+    /// The mode in which the volume is used; absent means unknown.
     pub capability: Option<VolumeCapability>,
     /// Secrets for this call.
     pub secrets: Secrets,
@@ -81,20 +81,20 @@ pub struct NodeExpandRequest {
 pub struct NodeStatsRequest {
     /// The plugin's id of the volume.
     pub volume_id: String,
-    /// The path at which it is published (or staged).
+    /// The path at which the volume is published (or staged).
     pub volume_path: PathBuf,
     /// The staging directory; only for plugins that stage.
     pub staging_target_path: Option<PathBuf>,
 }
 
-/// Usage of bytes or inodes. A number that the plugin does not know is 0.
+/// Usage of bytes or inodes. A number that the plugin does not report is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The amount available.
+    /// The available amount.
     pub available: u64,
     /// The total amount.
     pub total: u64,
-    /// The amount in use.
+    /// The used amount.
     pub used: u64,
 }
 
@@ -105,7 +105,7 @@ pub struct VolumeStats {
     pub bytes: Option<Usage>,
     /// Usage of inodes; absent if not reported.
     pub inodes: Option<Usage>,
-    /// Its condition; only from plugins with the capability VOLUME_CONDITION.
+    /// The volume's condition; only from plugins with the capability VOLUME_CONDITION.
     pub condition: Option<VolumeCondition>,
 }
 
