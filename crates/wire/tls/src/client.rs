@@ -18,10 +18,10 @@ use tokio_rustls::{TlsConnector, TlsStream};
 /// The checks of a server's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Checked {
-    /// The authority, and the name of the host that is connected to.
+    /// The authority, and the name of the host of the connection.
     #[default]
     Host,
-    /// The authority, and this name, independent of the host's name.
+    /// The authority, and the given name, independent of the host's name.
     Name(String),
     /// Only the authority.
     Authority,
@@ -37,7 +37,7 @@ pub struct ClientSettings {
     pub ca_file: Option<PathBuf>,
     /// Directory of such files; `ca_file` takes precedence.
     pub ca_path: Option<PathBuf>,
-    /// The authorities themselves, as PEM; if not empty, `ca_file` and `ca_path` are not read.
+    /// The certificates of the authorities, as PEM; if not empty, `ca_file` and `ca_path` are not read.
     pub ca_pem: Vec<String>,
     /// Certificate of this side, for servers that require one.
     pub cert_file: Option<PathBuf>,
@@ -51,11 +51,11 @@ pub struct ClientSettings {
     pub http2: bool,
 }
 
-/// Encrypts connections as the connecting side. Clones share their settings.
+/// The connecting side, which encrypts connections. Clones share their settings.
 #[derive(Clone, Debug)]
 pub struct Connector {
     inner: Arc<ArcSwap<Inner>>,
-    /// The name to check instead of that of the settings.
+    /// The name to check instead of the name in the settings.
     name: Option<ServerName<'static>>,
 }
 
@@ -140,7 +140,7 @@ impl Connector {
         Ok(Self { inner: self.inner.clone(), name: Some(checked) })
     }
 
-    /// Creates a connector for web servers: the host's public authorities, no certificate of its own.
+    /// Creates a connector for web servers: the host's public authorities, and no certificate of this side.
     ///
     /// # Errors
     /// If the host has no public authorities.

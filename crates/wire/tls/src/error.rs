@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why certificates or settings cannot be used. Each error names the file or the setting.
+/// The reason for which certificates or settings cannot be used. Each error names the file or the setting.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -24,13 +24,13 @@ pub enum TlsError {
         what: &'static str,
         /// Path of the file.
         path: PathBuf,
-        /// Why the content is not usable.
+        /// The reason that the content is not usable.
         reason: String,
     },
     /// A certificate in a setting is not usable.
     #[error("the CA certificate cannot be used: {reason}")]
     Text {
-        /// Why the certificate is not usable.
+        /// The reason that the certificate is not usable.
         reason: String,
     },
     /// The certificate and the key do not match, or the key's kind is unknown.
@@ -40,7 +40,7 @@ pub enum TlsError {
         cert: PathBuf,
         /// File of its key.
         key: PathBuf,
-        /// Why they cannot be used.
+        /// The reason that the two files cannot be used together.
         reason: String,
     },
     /// Only one of two files that belong together is set.

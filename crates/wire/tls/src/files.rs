@@ -1,4 +1,4 @@
-//! Reads certificates and keys from PEM files.
+//! Certificates and keys in PEM files.
 
 use crate::error::TlsError;
 use rustls::RootCertStore;

@@ -24,7 +24,7 @@ pub enum Problem {
     Other,
 }
 
-/// A failed handshake. It is the inner error of the [`io::Error`] that a connection returns.
+/// A failed handshake: the inner error of the [`io::Error`] that a connection returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handshake {
     /// The kind of problem.
@@ -41,7 +41,7 @@ impl fmt::Display for Handshake {
 impl std::error::Error for Handshake {}
 
 impl Handshake {
-    /// Returns the failed handshake within an error of a connection.
+    /// Returns the failed handshake within an error of a connection, if there is one.
     pub fn within(error: &io::Error) -> Option<&Self> {
         error.get_ref().and_then(|inner| inner.downcast_ref())
     }
@@ -92,7 +92,7 @@ fn of_certificate(error: &CertificateError) -> (Problem, String) {
     }
 }
 
-/// Returns a plain name: rustls adds the kind of the name.
+/// Returns a name without the kind of the name, which rustls adds.
 pub(crate) fn plain(name: &str) -> String {
     match name.split_once('(') {
         Some((_, rest)) => rest.trim_matches(['"', ')']).to_owned(),

@@ -14,11 +14,11 @@ static BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Protocol {
     only_13: bool,
-    /// Cipher suites of TLS 1.2; `None` means all. Those of 1.3 are all secure and always enabled.
+    /// Cipher suites of TLS 1.2; `None` means all. The suites of TLS 1.3 are all secure and always enabled.
     suites: Option<Vec<SupportedCipherSuite>>,
 }
 
-/// Returns the name of a suite as Go and IANA write it.
+/// Returns the name of a suite in the form of Go and IANA.
 fn name_of(suite: &SupportedCipherSuite) -> String {
     format!("{:?}", suite.suite())
 }
@@ -53,7 +53,7 @@ impl Protocol {
         Ok(Self { only_13, suites: (!suites.is_empty()).then_some(suites) })
     }
 
-    /// Returns whether a minimum version is older than the oldest supported version, and was therefore raised.
+    /// Returns whether a minimum version was raised because it is older than the oldest supported version.
     pub fn raised(min_version: &str) -> bool {
         matches!(min_version, "tls10" | "tls11")
     }

@@ -18,7 +18,7 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 
 /// First byte of every TLS connection: the type of a handshake record.
 const HANDSHAKE: u8 = 0x16;
-/// How long the other side has to read a refusal.
+/// The time in which the other side can read a refusal.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The certificate to present, and the clients to accept.
@@ -36,7 +36,7 @@ pub struct ServerSettings {
     pub http2: bool,
 }
 
-/// Encrypts accepted connections. Clones share their settings.
+/// The listening side, which encrypts accepted connections. Clones share their settings.
 #[derive(Clone, Debug)]
 pub struct Acceptor(Arc<ArcSwap<ServerConfig>>);
 
@@ -86,7 +86,7 @@ impl Acceptor {
     }
 
     /// Completes the handshake of an accepted connection. A connection whose first byte is not TLS is returned
-    /// unencrypted and unread, for the caller to decide. A refused client receives the reason.
+    /// unencrypted and unread, and the caller decides about it. A refused client receives the reason.
     ///
     /// # Errors
     /// The network's error, or a [`crate::Handshake`].
@@ -118,6 +118,6 @@ async fn linger(mut stream: TcpStream) {
         while stream.read(&mut rest).await? > 0 {}
         io::Result::Ok(())
     };
-    // The other side may have disconnected already, which is no problem.
+    // The other side may have disconnected already, which has no effect.
     let _ = tokio::time::timeout(LINGER, talk).await;
 }

@@ -47,7 +47,7 @@ impl Certificate {
 
     /// Returns the names for which the certificate is valid, for messages.
     pub fn names(&self) -> Vec<String> {
-        // rustls reports the names of a certificate that does not have the expected one. No certificate has this name
+        // rustls reports the names of a certificate that lacks the expected one. No certificate has this name
         // (RFC 6761, section 6.4).
         let Ok(absent) = ServerName::try_from("name.invalid") else { return Vec::new() };
         let Ok(parsed) = ParsedCertificate::try_from(&self.0) else { return Vec::new() };
@@ -91,7 +91,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Self::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-            // With TLS 1.3, the other side's refusal of our certificate arrives only with the first read.
+            // With TLS 1.3, the other side's refusal of this side's certificate arrives only with the first read.
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf).map_err(|error| {
                 if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
                     problem::describe(error)

@@ -1,4 +1,4 @@
-//! Tests both sides together, over connections of this host.
+//! Tests of both sides together, over connections of this host.
 
 use crate::{
     Acceptor, Checked, ClientSettings, Connector, Handshake, Problem, Protocol, ServerSettings, Stream,
@@ -74,7 +74,7 @@ impl Files {
     }
 }
 
-/// Makes one connection. Returns the client's echoed text and the server's stream.
+/// Opens one connection. Returns the client's echoed text and the server's stream.
 async fn talk(
     server: &Acceptor,
     client: &ClientSettings,

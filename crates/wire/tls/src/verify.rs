@@ -8,8 +8,8 @@ use rustls::server::ParsedCertificate;
 use rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use std::sync::Arc;
 
-/// Accepts any certificate that one of the authorities has signed, for any name. Without authorities, accepts every
-/// certificate.
+/// A verifier that accepts any certificate that one of the authorities has signed, for any name. Without
+/// authorities, it accepts every certificate.
 #[derive(Debug)]
 pub(crate) struct AnyName {
     pub(crate) roots: Option<RootCertStore>,
