@@ -1,10 +1,10 @@
-//! Why a request failed.
+//! The errors of requests.
 
 use http::{StatusCode, Uri};
 use std::io;
 use std::net::SocketAddr;
 
-/// Why a request failed. The texts name no URL: callers know what they asked for, and a URL can contain a login.
+/// The reason for which a request failed. The texts name no URL: callers have the URL, and a URL can contain a login.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The URL has no host.
@@ -19,7 +19,7 @@ pub enum FetchError {
     /// A header cannot be sent.
     #[error("the request cannot be sent")]
     Message {
-        /// What is wrong.
+        /// The reason that the header is refused.
         #[source]
         source: http::Error,
     },
@@ -34,19 +34,19 @@ pub enum FetchError {
     Connect {
         /// The last address of the host.
         address: SocketAddr,
-        /// The answer of the kernel.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// The authorities cannot be read.
+    /// The files of the authorities cannot be read.
     #[error(transparent)]
     Trust(#[from] caravan_tls::TlsError),
-    /// The server's certificate does not count, or the server does not speak TLS.
+    /// The certificate of the server is refused, or the server does not speak TLS.
     #[error("{address} cannot be trusted")]
     Handshake {
-        /// The server.
+        /// The address of the server.
         address: SocketAddr,
-        /// What is wrong.
+        /// The error of the handshake.
         #[source]
         source: io::Error,
     },
@@ -68,19 +68,19 @@ pub enum FetchError {
     /// The target of a redirect is not a URL.
     #[error("the server redirects to an invalid URL")]
     BadTarget {
-        /// The target.
+        /// The text of the header `Location`.
         target: String,
     },
     /// A redirect leads from HTTPS to HTTP.
     #[error("the server redirects to {to}, which is not encrypted")]
     Downgrade {
-        /// The target.
+        /// The URL of the target.
         to: Uri,
     },
     /// The chain of redirects is too long.
     #[error("redirected more than {max} times")]
     TooManyRedirects {
-        /// The limit.
+        /// The maximum number of redirects.
         max: usize,
     },
     /// The body is larger than the limit.

@@ -1,8 +1,8 @@
 //! HTTP requests to servers of other parties: job files, artifacts, identity providers, checks of services.
 //!
-//! Each request has a connection of its own. The caller states which certificates count, how many redirects are
-//! followed and how long a server may be silent. A redirect from HTTPS to HTTP is never followed, and headers for one
-//! host are never sent to another.
+//! Each request has a separate connection. The caller sets the accepted certificates, the maximum number of
+//! redirects, and the time for which a server may be silent. A redirect from HTTPS to HTTP is never
+//! followed, and headers for one host are never sent to another.
 
 mod error;
 mod redirect;
@@ -30,22 +30,22 @@ const AGENT: &str = concat!("caravan/", env!("CARGO_PKG_VERSION"));
 /// The limits of a request.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Which certificates a server with TLS may have.
+    /// The certificates that a server with TLS may have.
     pub tls: ClientSettings,
-    /// How many redirects are followed. With 0, a redirect is the reply.
+    /// The maximum number of redirects. With 0, a redirect is the reply.
     pub max_redirects: usize,
     /// The timeout of the connection, of the head of the response, and of each part of the body.
     pub timeout: Duration,
 }
 
-/// What is sent to a server.
+/// A message to a server.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
-    /// The method.
+    /// The method of the request.
     pub method: Method,
     /// Headers for the host of the first URL only. `Host` and `User-Agent` have defaults.
     pub headers: HeaderMap,
-    /// The body, which goes to the first URL only. A message with a body is not redirected.
+    /// The body, which is sent to the first URL only. A message with a body is not redirected.
     pub body: Bytes,
 }
 
@@ -105,7 +105,7 @@ async fn open(url: &Uri, request: Request<Full<Bytes>>, policy: &Policy) -> Resu
     Ok(reply.with_timeout(policy.timeout, format!("{host}:{port}")))
 }
 
-/// Opens a connection to the first address of a host that accepts one.
+/// Opens a connection to the first address of a host that accepts a connection.
 async fn connect(host: &str, port: u16, tls: Option<&ClientSettings>) -> Result<Stream, FetchError> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let unknown = || FetchError::Lookup { host: bare.to_owned() };
@@ -140,7 +140,7 @@ fn request(
     if !has(&USER_AGENT) {
         request = request.header(USER_AGENT, HeaderValue::from_static(AGENT));
     }
-    // RFC 7617. The login of a URL is for the host of that URL.
+    // RFC 7617. The login of a URL belongs to the host of that URL.
     if let Some((login, _)) = authority.rsplit_once('@')
         && !has(&AUTHORIZATION)
     {

@@ -1,4 +1,4 @@
-//! The reply of a server.
+//! The response of a server.
 
 use super::FetchError;
 use bytes::{Bytes, BytesMut};
@@ -33,12 +33,12 @@ impl Reply {
         Self { silence: Some((part, address)), ..self }
     }
 
-    /// Returns the status.
+    /// Returns the status of the response.
     pub fn status(&self) -> StatusCode {
         self.response.status()
     }
 
-    /// Returns the headers.
+    /// Returns the headers of the response.
     pub fn headers(&self) -> &HeaderMap {
         self.response.headers()
     }
@@ -60,7 +60,7 @@ impl Reply {
             match frame.transpose()?.map(hyper::body::Frame::into_data) {
                 None => return Ok(None),
                 Some(Ok(data)) => return Ok(Some(data)),
-                // Trailers.
+                // A frame with trailers has no data.
                 Some(Err(_)) => {}
             }
         }
@@ -81,7 +81,7 @@ impl Reply {
         Ok(body.freeze())
     }
 
-    /// Returns the first bytes of the body, at most `limit`. The rest is not waited for.
+    /// Returns the first bytes of the body, at most `limit`. Does not wait for the rest.
     ///
     /// # Errors
     /// Fails as [`Reply::chunk`] does.

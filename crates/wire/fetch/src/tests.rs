@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 
 const PART_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Starts a server that answers each connection by its path, and returns its address and the requests.
+/// Starts a server that chooses each response by the path. Returns its address and the requests.
 async fn server(answer: fn(&str) -> String) -> (String, mpsc::UnboundedReceiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -13,7 +13,7 @@ async fn server(answer: fn(&str) -> String) -> (String, mpsc::UnboundedReceiver<
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let (mut head, mut piece) = (Vec::new(), [0; 512]);
-            // A TLS client hello (first byte 0x16) is answered with plain HTTP.
+            // A TLS client hello (first byte 0x16) gets a response in plain HTTP.
             while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.first() != Some(&0x16) {
                 match stream.read(&mut piece).await {
                     Ok(n) if n > 0 => head.extend_from_slice(&piece[..n]),
@@ -89,7 +89,7 @@ async fn bodies_have_limits() {
     let (at, _requests) = server(site).await;
     let reply = get(&format!("http://{at}/a/file?v=1"), 0).await.unwrap();
     assert!(matches!(reply.body(6).await, Err(FetchError::TooLarge { limit: 6 })));
-    // The server never sends the rest, and the client does not wait for the rest.
+    // The server never sends the rest, and the client does not wait for it.
     let reply = get(&format!("http://{at}/half"), 0).await.unwrap();
     assert_eq!(reply.start(4).await.unwrap(), "0123");
 }
