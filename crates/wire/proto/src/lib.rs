@@ -20,7 +20,7 @@ pub mod csi {
     include!("generated/csi.v1.rs");
 }
 
-/// The protocols of go-plugin programs (docs/reference/wire-plugins.md). The modules are nested as the packages are,
+/// The protocols of go-plugin programs (docs/reference/wire-plugins.md). The modules are nested like the packages,
 /// because the generated code refers to other packages by relative paths.
 #[allow(
     missing_docs,

@@ -1,6 +1,6 @@
 //! `Debug` for messages with secrets or mount flags, which the specification calls potentially sensitive
-//! ("VolumeCapability"), and for messages with the environment or configuration of tasks. It prints only the message's
-//! name.
+//! ("VolumeCapability"), and for messages with the environment or configuration of tasks. The output is only the
+//! message's name.
 
 use crate::csi;
 use crate::plugins::{base, device, driver};
