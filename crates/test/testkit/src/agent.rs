@@ -32,7 +32,7 @@ pub struct AgentOptions {
     pub join: Vec<String>,
     /// The gossip port; 0 means a free one.
     pub serf_port: u16,
-    /// RPC addresses of servers, for an agent without one.
+    /// RPC addresses of servers, for an agent without a server.
     pub servers: Vec<String>,
     /// A second configuration that is merged over the first: HCL, or JSON if it begins with a brace.
     pub extra: String,
@@ -40,11 +40,12 @@ pub struct AgentOptions {
     pub args: Vec<String>,
     /// Additional environment variables.
     pub env: Vec<(String, String)>,
-    /// The network of the agent: absent means this machine with free ports; a host of its own has the default ports.
+    /// The network of the agent: absent means this machine with free ports; an agent on a separate host has
+    /// the default ports.
     pub host: Option<Host>,
-    /// The mount namespace of the agent; absent means that of this process.
+    /// The mount namespace of the agent; absent means the namespace of this process.
     pub space: Option<Space>,
-    /// The name of the data directory below the test's own directory.
+    /// The name of the data directory below the directory of the test.
     pub data: String,
 }
 
@@ -99,7 +100,7 @@ impl Agent {
         Self::with(AgentOptions::default())
     }
 
-    /// Starts an agent and waits until it answers, and until its node is ready if it has one.
+    /// Starts an agent and waits until its API responds, and until its node is ready if it has a node.
     ///
     /// # Errors
     /// Fails after the timeout; the error has the end of the log.
@@ -132,7 +133,7 @@ impl Agent {
     /// Starts the process (again) with the same directories and ports, and waits until it is ready.
     ///
     /// # Errors
-    /// Fails if it is not ready after the timeout.
+    /// Fails if the agent is not ready after the timeout.
     pub fn run(&mut self) -> Result<()> {
         self.spawn()?;
         self.wait_ready()
@@ -141,7 +142,7 @@ impl Agent {
     /// Starts the process (again) without waiting.
     ///
     /// # Errors
-    /// Fails if the process cannot be started, or runs already.
+    /// Fails if the process cannot be started, or already runs.
     pub fn spawn(&mut self) -> Result<()> {
         if let Some(child) = &mut self.child
             && child.try_wait()?.is_none()
@@ -186,7 +187,7 @@ impl Agent {
             Ok(text) => text.trim().parse().context("a step that is no number")?,
             Err(_) => 0,
         };
-        // The file is replaced by a rename, so that a reader never sees a part of it.
+        // The file is replaced by a rename, so that a reader never reads a partial file.
         let next = file.with_extension("next");
         fs::write(&next, (before + seconds).to_string())?;
         Ok(fs::rename(next, file)?)
@@ -258,7 +259,7 @@ impl Agent {
         )
     }
 
-    /// Waits until the agent answers, and until its node is ready if it has one.
+    /// Waits until the API responds, and until the node is ready if the agent has one.
     ///
     /// # Errors
     /// Fails after the timeout; the error has the end of the log.
@@ -310,7 +311,7 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         if self.child.is_some() {
-            // Best effort: the test has its result already.
+            // Best effort: the test already has its result.
             let _ = self.stop_jobs();
             let _ = self.stop();
         }
@@ -323,24 +324,24 @@ impl Drop for Agent {
                 let _ = nix::mount::umount2(mount.as_str(), nix::mount::MntFlags::MNT_DETACH);
             }
         }
-        // Directories that a killed agent sealed beneath its mounts could not be removed otherwise.
+        // Otherwise, directories that a killed agent sealed beneath its mounts could not be removed.
         caravan_sys::seal::unseal_tree(self.dir.path());
     }
 }
 
-/// The ports of agents: below the range of the kernel's own choice (ip(7)), from which a connection could take the port
-/// of an agent that restarts, and below the range of tasks.
+/// The ports of agents, below the range of tasks and the range of the kernel's automatic choice (ip(7)). From the
+/// latter, a connection could take the port of an agent that restarts.
 const PORTS: std::ops::Range<u32> = 10_240..20_000;
 
-/// Returns ports that nothing uses.
+/// Returns unused ports.
 ///
 /// # Errors
-/// Fails if there are not enough.
+/// Fails if there are not enough unused ports.
 pub fn free_ports(count: usize) -> Result<Vec<u16>> {
     (0..count).map(|_| free_port()).collect()
 }
 
-/// Returns a port that nothing uses. No other call in this process returns the same port soon.
+/// Returns an unused port. No other call in this process returns the same port soon.
 pub fn free_port() -> Result<u16> {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let span = PORTS.end - PORTS.start;

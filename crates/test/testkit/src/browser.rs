@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 /// The browser of the tests (package `chromium`).
 const BROWSER: &str = "/usr/bin/chromium";
 
-/// Installs the packages of the page's tests, if the lock file has changed since the last time.
+/// Installs the packages of the page's tests, if the lock file has changed since the last installation.
 fn packages(folder: &Path) -> Result<()> {
     let changed = |name: &str| folder.join(name).metadata().and_then(|found| found.modified());
     let installed = changed("node_modules/.package-lock.json");
@@ -20,7 +20,7 @@ fn packages(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs a script of the page's tests against an agent. The script gets the address and the arguments.
+/// Runs a script of the page's tests against an agent. The script receives the address and the arguments.
 ///
 /// # Errors
 /// Fails if a tool is missing, or an expectation of the script is not met. The error has the script's output.

@@ -1,8 +1,8 @@
 //! Chaos tests: random schedules of failures of machines, agents, plugins and jobs, then a quiet phase, then
 //! checks of all guarantees for volumes.
 //!
-//! A seed determines its schedule. It does not determine how the steps interleave with the cluster's own work, so a
-//! failed seed is run more than once.
+//! A seed determines its schedule. It does not determine the order of the steps and of the work of the cluster, so a
+//! failed seed is run several times.
 
 mod check;
 pub(crate) mod rng;

@@ -1,4 +1,4 @@
-//! Runs the program as a user does.
+//! Runs of the program as by a user.
 
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
@@ -51,20 +51,20 @@ static NEXT: OnceLock<PathBuf> = OnceLock::new();
 
 /// Sets an existing program to test; only the first call has an effect.
 pub fn use_program(path: &std::path::Path) {
-    // A second call, or one after the first use, has no effect.
+    // A second call, or a call after the first use, has no effect.
     let _ = PROGRAM.set(path.to_owned());
 }
 
 /// Sets existing test plugins by the path of the first one; only the first call has an effect.
 pub fn use_test_plugin(path: &std::path::Path) {
-    // As above.
+    // A second call, or a call after the first use, has no effect.
     let _ = TEST_PLUGIN.set(path.to_owned());
 }
 
 /// Returns the path of the program under test: `$CARAVAN_BIN`, or built once by cargo in the profile of the tests.
 ///
 /// # Panics
-/// Panics if the program cannot be built: no test can run then.
+/// Panics if the program cannot be built: then no test can run.
 pub fn program() -> PathBuf {
     PROGRAM.get_or_init(|| build().expect("the program under test can be built")).clone()
 }
@@ -76,11 +76,11 @@ fn build() -> Result<PathBuf> {
     }
 }
 
-/// Returns the path of the plugin that differs from the bundled one in all respects (crate `testplugin`):
-/// `$CARAVAN_TESTPLUGIN_BIN`, or built once by cargo in the profile of the tests.
+/// Returns the path of the plugin that differs from the bundled one in all respects (crate `testplugin`). The path
+/// is `$CARAVAN_TESTPLUGIN_BIN`, or the plugin is built once by cargo in the profile of the tests.
 ///
 /// # Panics
-/// Panics if the plugin cannot be built: none of its tests can run then.
+/// Panics if the plugin cannot be built: then none of its tests can run.
 pub fn test_plugin() -> PathBuf {
     let build = || match std::env::var_os("CARAVAN_TESTPLUGIN_BIN") {
         Some(path) => PathBuf::from(path),
@@ -90,10 +90,10 @@ pub fn test_plugin() -> PathBuf {
 }
 
 /// Returns the path of the plugin that fails on command (crate `testplugin`), which is also the writer that stamps
-/// volumes. It is built with the other plugin.
+/// volumes. It is built together with the other plugin.
 ///
 /// # Panics
-/// Panics if the plugin cannot be built: none of its tests can run then.
+/// Panics if the plugin cannot be built: then none of its tests can run.
 pub fn fault_plugin() -> PathBuf {
     test_plugin().with_file_name("caravan-faultplugin")
 }
@@ -102,7 +102,7 @@ pub fn fault_plugin() -> PathBuf {
 /// `$CARAVAN_EXAMPLES_DIR`, or built once by cargo in the profile of the tests.
 ///
 /// # Panics
-/// Panics if the examples cannot be built: none of their tests can run then.
+/// Panics if the examples cannot be built: then none of their tests can run.
 pub fn example_plugin(name: &str) -> PathBuf {
     let build = || match std::env::var_os("CARAVAN_EXAMPLES_DIR") {
         Some(dir) => PathBuf::from(dir),
@@ -113,11 +113,11 @@ pub fn example_plugin(name: &str) -> PathBuf {
     EXAMPLES.get_or_init(build).join(name)
 }
 
-/// Returns the path of the program that stands for the next version (`next-version`, an example of crate `agent`): in
-/// `$CARAVAN_EXAMPLES_DIR`, or built once by cargo in the profile of the tests. It runs agents only.
+/// Returns the path of the program that represents the next version (`next-version`, an example of crate `agent`). It
+/// is in `$CARAVAN_EXAMPLES_DIR`, or built once by cargo in the profile of the tests, and runs agents only.
 ///
 /// # Panics
-/// Panics if the program cannot be built: no upgrade can be tested then.
+/// Panics if the program cannot be built: then no upgrade can be tested.
 pub fn next_program() -> PathBuf {
     let build = || match std::env::var_os("CARAVAN_EXAMPLES_DIR") {
         Some(dir) => PathBuf::from(dir),
@@ -130,7 +130,7 @@ pub fn next_program() -> PathBuf {
 
 /// Sets an existing helper for virtual machines; only the first call has an effect.
 pub fn use_guest(path: &std::path::Path) {
-    // As above.
+    // A second call, or a call after the first use, has no effect.
     let _ = GUEST.set(path.to_owned());
 }
 
@@ -138,7 +138,7 @@ pub fn use_guest(path: &std::path::Path) {
 /// once by cargo in the profile of the tests.
 ///
 /// # Panics
-/// Panics if the helper cannot be built: no machine can be used then.
+/// Panics if the helper cannot be built: then no machine can be used.
 pub fn guest() -> PathBuf {
     let build = || match std::env::var_os("CARAVAN_GUEST_BIN") {
         Some(path) => PathBuf::from(path),
@@ -148,8 +148,9 @@ pub fn guest() -> PathBuf {
     GUEST.get_or_init(build).clone()
 }
 
-/// Returns a command that runs cargo, at the root of the workspace. The variables that cargo sets for a test are removed:
-/// some packages name them as inputs of their build, and would be built again with everything that depends on them.
+/// Returns a command that runs cargo, at the root of the workspace. The variables that cargo sets for a
+/// test are removed: some packages name them as inputs of their build. They would be built again, with all
+/// packages that depend on them.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(crate::workspace(""));

@@ -1,5 +1,5 @@
-//! A cluster on one machine: servers and clients as separate agents. Each agent has its own host (network
-//! namespace), each client its own mounts, and all of them share a storage system.
+//! A cluster on one machine: servers and clients as separate agents. Each agent has a separate host (network
+//! namespace), each client separate mounts, and all of them share a storage system.
 //!
 //! Tests can inject the failures of real machines: kill, suspend and restart agents, disconnect networks,
 //! kill plugins, and reboot machines.
@@ -37,7 +37,7 @@ pub struct ClusterOptions {
     pub subnet: u8,
     /// Additional configuration of each server in HCL.
     pub server: String,
-    /// The name of a node's data directory below its own directory.
+    /// The name of a node's data directory below the directory of the node.
     pub data: String,
 }
 
@@ -47,7 +47,7 @@ impl Default for ClusterOptions {
     }
 }
 
-/// Settings by which the server notices lost nodes within seconds, and reuses their volumes soon after.
+/// Settings by which the server detects lost nodes within seconds, and uses their volumes again soon after.
 const SHORT: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n lease_ttl = \"2s\"\n \
                      lease_kill_grace = \"500ms\"\n lease_margin = \"500ms\"\n}\n";
 
@@ -63,14 +63,15 @@ pub struct Node {
     suspended: bool,
 }
 
-/// A running cluster. Dropping it kills all processes of its machines; the rest disappears with the namespaces.
+/// A running cluster. Dropping it kills all processes of its machines; the mounts and networks end with the
+/// namespaces.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
     servers: Vec<ServerMachine>,
     plugins: Vec<FaultPlugin>,
     dir: tempfile::TempDir,
-    /// The name of a node's data directory below its own directory.
+    /// The name of a node's data directory below the directory of the node.
     data: String,
 }
 
@@ -111,13 +112,13 @@ impl Cluster {
         Ok(Node { name: name.to_owned(), agent, host, space, boots: 1, suspended: false })
     }
 
-    /// Returns the agent of a server that runs and is reachable, or of the first server without such a server.
+    /// Returns the agent of a server that runs and is reachable, or of the first server if none is.
     pub fn server(&self) -> &Agent {
         let first = || self.servers.first().expect("a cluster has a server");
         self.servers.iter().find(|server| server.is_well()).unwrap_or_else(first).agent()
     }
 
-    /// Returns the servers.
+    /// Returns all servers.
     pub fn servers(&self) -> &[ServerMachine] {
         &self.servers
     }
@@ -133,23 +134,23 @@ impl Cluster {
         Ok(number)
     }
 
-    /// Returns a server for changes.
+    /// Returns a mutable reference to a server.
     ///
     /// # Panics
-    /// Panics if there is no server with this number.
+    /// Panics if no server has this number.
     pub fn server_machine(&mut self, number: usize) -> &mut ServerMachine {
         &mut self.servers[number]
     }
 
-    /// Returns the nodes.
+    /// Returns all nodes.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Returns a node for changes.
+    /// Returns a mutable reference to a node.
     ///
     /// # Panics
-    /// Panics if there is no node with this number.
+    /// Panics if no node has this number.
     pub fn node(&mut self, number: usize) -> &mut Node {
         &mut self.nodes[number]
     }
@@ -190,7 +191,7 @@ impl Cluster {
     /// Returns whether the agents can drain nodes.
     ///
     /// # Errors
-    /// Fails if the server does not answer.
+    /// Fails if the server does not respond.
     pub fn can_drain(&self) -> Result<bool> {
         let id = self.nodes.first().context("a cluster without nodes")?.agent.node_id()?;
         // The request does not change the node.
@@ -225,7 +226,7 @@ impl Cluster {
     /// Returns a node's id in the server.
     ///
     /// # Errors
-    /// Fails if the server does not know the node.
+    /// Fails if the server has no such node.
     pub fn id_of(&self, node: usize) -> Result<String> {
         let (nodes, name) = (self.server().get("/v1/nodes")?, &self.nodes[node].name);
         let row = nodes.as_array().into_iter().flatten().find(|n| n["Name"] == name.as_str());
@@ -270,7 +271,7 @@ impl Cluster {
     /// Returns a volume with its claims.
     ///
     /// # Errors
-    /// Fails if the volume does not exist, or the server does not answer.
+    /// Fails if the volume does not exist, or the server does not respond.
     pub fn volume(&self, id: &str) -> Result<Value> {
         self.server().volume(id)
     }
@@ -283,10 +284,10 @@ impl Cluster {
         self.server_machine(0).end(outright)
     }
 
-    /// Starts the agents of all servers that do not run, and waits until all answer.
+    /// Starts the agents of all servers that do not run, and waits until all are ready.
     ///
     /// # Errors
-    /// Fails if an agent does not answer after the timeout.
+    /// Fails if an agent is not ready after the timeout.
     pub fn start_server(&mut self) -> Result<()> {
         for server in &mut self.servers {
             server.start()?;
@@ -302,7 +303,7 @@ impl Cluster {
     pub fn save(&self, to: &Path) -> Result<()> {
         fs::create_dir_all(to)?;
         let copy = |from: PathBuf, name: String| {
-            // Some failures leave files missing.
+            // Some failures leave no file of this name.
             let _ = fs::copy(from, to.join(name));
         };
         for (number, server) in self.servers.iter().enumerate() {
@@ -342,7 +343,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Best effort: the test has its result already.
+        // Best effort: the test already has its result.
         for node in &mut self.nodes {
             let _ = node.end_all();
         }
@@ -363,7 +364,7 @@ impl Node {
         &self.host
     }
 
-    /// Returns the mount points of volumes in the node's data directory, as the machine itself sees them: staging
+    /// Returns the mount points of volumes in the node's data directory, in the view of the machine: staging
     /// paths, publish targets, and their bind mounts in tasks.
     ///
     /// # Errors
@@ -376,7 +377,7 @@ impl Node {
     }
 
     /// Returns the files named `stamps` below the data directory on the local disk, beneath any mounts.
-    /// There must never be one.
+    /// No such file must ever exist.
     ///
     /// # Errors
     /// Fails if the directory cannot be read.
@@ -390,13 +391,13 @@ impl Node {
     /// Kills the agent with SIGKILL.
     ///
     /// # Errors
-    /// Fails if the process cannot be waited for.
+    /// Fails if the end of the process cannot be read.
     pub fn kill_agent(&mut self) -> Result<()> {
         self.suspended = false;
         self.agent.kill_9()
     }
 
-    /// Stops the agent in order, as a service manager does.
+    /// Stops the agent gracefully, like a service manager.
     ///
     /// # Errors
     /// Fails if the agent does not end.
@@ -421,7 +422,7 @@ impl Node {
         self.agent.wait_ready()
     }
 
-    /// Suspends the agent (SIGSTOP): it does nothing and keeps all its resources.
+    /// Suspends the agent (SIGSTOP): it executes nothing and keeps all its resources.
     ///
     /// # Errors
     /// Fails if the agent does not run.
@@ -475,13 +476,13 @@ impl Node {
     pub fn kill_with(&self, texts: &[&str]) -> Result<usize> {
         let pids = self.processes_with(texts)?;
         for pid in &pids {
-            // The process may have ended in the meantime.
+            // The process may have ended meanwhile.
             let _ = kill(Pid::from_raw(i32::try_from(*pid)?), Signal::SIGKILL);
         }
         Ok(pids.len())
     }
 
-    /// Powers the machine off: every process ends and every mount disappears; the disk stays.
+    /// Powers the machine off: every process ends and every mount disappears; the disk is kept.
     ///
     /// # Errors
     /// Fails if a process does not end.
@@ -500,12 +501,12 @@ impl Node {
     }
 }
 
-/// Kills all processes of a host, including children that they start in the meantime.
+/// Kills all processes of a host, including children that they start meanwhile.
 fn kill_all(host: &Host) -> Result<()> {
     eventually_within(Duration::from_secs(30), "the processes of a host to end", || {
         let left = host.processes()?;
         for pid in &left {
-            // The process may have ended in the meantime.
+            // The process may have ended meanwhile.
             let _ = kill(Pid::from_raw(i32::try_from(*pid)?), Signal::SIGKILL);
         }
         if left.is_empty() { Ok(()) } else { bail!("{left:?}") }
@@ -521,7 +522,7 @@ fn boot_id(name: &str, boots: u32) -> String {
 fn find(below: &Path, name: &str, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(below).into_iter().flatten() {
         let entry = entry?;
-        // The entry may have been removed in the meantime, as directories of allocations are.
+        // The entry may have been removed meanwhile, like a directory of an allocation.
         let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() {
             find(&entry.path(), name, found)?;

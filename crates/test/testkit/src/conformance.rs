@@ -1,4 +1,4 @@
-//! Conformance runs: take any CSI plugin through the whole life of volumes, and report its behaviour.
+//! Conformance runs, which use any CSI plugin through the whole life of volumes, and report its behaviour.
 //!
 //! [`endpoint`] calls a plugin's socket; [`job`] starts an agent, runs the plugin as a job, and lets tasks use
 //! its volumes. Violations of the specification are failures. Behaviour that the specification leaves open is
@@ -27,7 +27,7 @@ pub enum Outcome {
     Failed,
     /// The plugin does not have the feature.
     NotOffered,
-    /// The specification leaves the behaviour open; this is the plugin's.
+    /// The specification leaves the behaviour open; the finding reports it.
     Note,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The plugin's facts that a run needs.
+/// The properties of a plugin that a run needs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The parameters of every creation.
@@ -79,7 +79,8 @@ pub struct Settings {
     /// The directory in which volumes are mounted. The plugin must see it under the same path, with its mounts
     /// propagating to this process.
     pub directory: PathBuf,
-    /// The timeout for a call that is refused because another one is in progress, and for a snapshot to become ready.
+    /// The timeout for a call that is refused because another call is in progress, and for a snapshot to
+    /// become ready.
     pub patience: Duration,
 }
 
@@ -95,7 +96,7 @@ impl Default for Settings {
     }
 }
 
-/// The findings so far. Each finding is also shown at once.
+/// The findings so far. Each finding is also shown immediately.
 pub struct Report {
     findings: Vec<Finding>,
     show: Box<dyn FnMut(&Finding)>,
@@ -152,7 +153,7 @@ impl Report {
         self.add(Outcome::Failed, check, words);
     }
 
-    /// Records a passed check if `so`, otherwise a failure with this text.
+    /// Records a passed check if `so`, otherwise a failure with the text `words`.
     fn is(&mut self, check: &str, so: bool, words: impl FnOnce() -> String) -> bool {
         if so {
             self.passed(check);
@@ -162,7 +163,7 @@ impl Report {
         so
     }
 
-    /// Records a passed check and returns the answer, or a failure with the plugin's message.
+    /// Records a passed check and returns the response, or records a failure with the plugin's message.
     fn ok<T>(&mut self, check: &str, result: Result<T, CsiError>) -> Option<T> {
         match result {
             Ok(answer) => {

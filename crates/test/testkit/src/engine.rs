@@ -1,4 +1,4 @@
-//! Container engines in their own directories, with images made here.
+//! Container engines in separate directories, with images of this crate.
 
 mod images;
 mod registry;
@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 
 pub use registry::Registry;
 
-/// The runtime of containers, so that privileged ones start where root lacks CAP_SYS_RESOURCE.
+/// The runtime of containers, which lets privileged containers start where root lacks CAP_SYS_RESOURCE.
 const RUNTIME: &str = include_str!("engine/runc-without-resource");
 
 /// The image that every engine has: busybox, with `sh`.
@@ -23,21 +23,21 @@ const IMAGE: &str = "caravan-test:1";
 /// The kind of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineKind {
-    /// Docker's engine. Its containers end with it.
+    /// Docker's engine. Its containers end together with the engine.
     #[default]
     Docker,
-    /// Docker's engine with `live-restore`. Its containers go on without it.
+    /// Docker's engine with `live-restore`. Its containers continue without the engine.
     Live,
-    /// podman's service for clients of Docker. Its containers go on without it.
+    /// podman's service for clients of Docker. Its containers continue without the service.
     Podman,
 }
 
-/// A running engine. When dropped, its containers are removed and it ends.
+/// A running engine. Dropping the value removes its containers and ends the engine.
 #[derive(Debug)]
 pub struct ContainerEngine {
     dir: tempfile::TempDir,
     kind: EngineKind,
-    /// Further arguments of Docker's engine.
+    /// Additional arguments of Docker's engine.
     arguments: Vec<String>,
     daemon: Option<Child>,
 }
@@ -49,7 +49,7 @@ impl ContainerEngine {
     /// Starts Docker's engine and imports [`Self::IMAGE`].
     ///
     /// # Errors
-    /// Fails if the engine does not answer in time, with the end of its log.
+    /// Fails if the engine does not respond in time, with the end of its log.
     pub fn start() -> Result<Self> {
         Self::of(EngineKind::Docker)
     }
@@ -57,7 +57,7 @@ impl ContainerEngine {
     /// Starts an engine and imports [`Self::IMAGE`].
     ///
     /// # Errors
-    /// Fails if the engine does not answer in time, with the end of its log.
+    /// Fails if the engine does not respond in time, with the end of its log.
     pub fn of(kind: EngineKind) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("caravan-engine-").tempdir()?;
         let runtime = dir.path().join("runc-without-resource");
@@ -138,10 +138,10 @@ impl ContainerEngine {
     /// Starts the engine, after [`Self::halt`] or [`Self::kill`].
     ///
     /// # Errors
-    /// Fails if the engine does not answer in time, with the end of its log.
+    /// Fails if the engine does not respond in time, with the end of its log.
     pub fn resume(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.path("log"))?;
-        // A service that was killed leaves its socket.
+        // The socket of a killed service still exists.
         let _absent = fs::remove_file(self.socket());
         let daemon = self
             .command()
@@ -162,17 +162,17 @@ impl ContainerEngine {
         .with_context(|| self.log_tail())
     }
 
-    /// Starts Docker's engine again with further arguments, such as another address.
+    /// Restarts Docker's engine with additional arguments, such as another address.
     ///
     /// # Errors
-    /// Fails if the engine does not end, or does not answer in time.
+    /// Fails if the engine does not end, or does not respond in time.
     pub fn listen(&mut self, arguments: &[&str]) -> Result<()> {
         self.halt()?;
         self.arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         self.resume()
     }
 
-    /// Ends the engine; the containers of [`EngineKind::Docker`] end with it.
+    /// Ends the engine; the containers of [`EngineKind::Docker`] end together with it.
     ///
     /// # Errors
     /// Fails if the engine does not end in time.
@@ -180,7 +180,7 @@ impl ContainerEngine {
         self.end("TERM")
     }
 
-    /// Kills the engine. Its containers go on, but the next engine of [`EngineKind::Docker`] ends them.
+    /// Kills the engine. Its containers continue, but the next engine of [`EngineKind::Docker`] ends them.
     ///
     /// # Errors
     /// Fails if the engine does not end in time.
@@ -201,7 +201,7 @@ impl ContainerEngine {
         Ok(())
     }
 
-    /// Allows a registry without TLS. Docker's engine allows each on a loopback address.
+    /// Allows a registry without TLS. Docker's engine allows every registry on a loopback address.
     ///
     /// # Errors
     /// Fails if the engine does not start again.
@@ -215,7 +215,7 @@ impl ContainerEngine {
         self.resume()
     }
 
-    /// Stops the engine's process, so that it does not answer, or lets it go on.
+    /// Stops the engine's process, so that it does not respond, or lets it continue.
     ///
     /// # Errors
     /// Fails if the engine does not run.
@@ -266,7 +266,7 @@ impl ContainerEngine {
     /// Returns the names of all containers, sorted.
     ///
     /// # Errors
-    /// Fails if the engine does not answer.
+    /// Fails if the engine does not respond.
     pub fn containers(&self) -> Result<Vec<String>> {
         let text = self.docker(&["ps", "-a", "--format", "{{.Names}}"])?;
         let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -288,7 +288,7 @@ impl Drop for ContainerEngine {
     fn drop(&mut self) {
         let _not_frozen = self.freeze(false);
         if self.daemon.is_none() {
-            // Containers of a killed engine go on until an engine ends them.
+            // Containers of a killed engine continue until an engine ends them.
             let _best_effort = self.resume();
         }
         if let Ok(ids) = self.docker(&["ps", "-aq"]) {

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The status code.
@@ -40,13 +40,13 @@ impl Reply {
 /// Sends one request on a new connection.
 ///
 /// # Errors
-/// Fails without an answer in HTTP.
+/// Fails without a response in HTTP.
 pub fn request(address: &str, method: &str, path: &str, body: Option<&serde_json::Value>) -> Result<Reply> {
     let stream = TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;
     request_over(stream, address, method, path, body)
 }
 
-/// A request with its own headers and body.
+/// A request with headers and a body.
 #[derive(Clone, Debug, Default)]
 pub struct Call {
     /// The method.
@@ -57,14 +57,14 @@ pub struct Call {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
-    /// How long an endless answer is read; the bytes until then are the answer.
+    /// The time for which an endless response is read; the bytes until then are the response.
     pub patience: Option<Duration>,
 }
 
 /// Sends one request on an existing connection.
 ///
 /// # Errors
-/// Fails without an answer in HTTP.
+/// Fails without a response in HTTP.
 pub fn request_over(
     stream: TcpStream,
     address: &str,
@@ -79,15 +79,15 @@ pub fn request_over(
 /// Sends one request on an existing connection.
 ///
 /// # Errors
-/// Fails without an answer in HTTP.
+/// Fails without a response in HTTP.
 pub fn send(stream: TcpStream, address: &str, call: &Call) -> Result<Reply> {
     send_and(stream, address, call, || ())
 }
 
-/// Sends a request on a connection, and calls a function after the request and before the answer.
+/// Sends a request on a connection, and calls a function after the request and before the response.
 ///
 /// # Errors
-/// Fails without an answer in HTTP.
+/// Fails without a response in HTTP.
 pub fn send_and(
     mut stream: TcpStream,
     address: &str,
@@ -106,7 +106,7 @@ pub fn send_and(
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     stream.write_all(format!("{head}\r\n").as_bytes())?;
-    // A server that refuses a body may answer before the whole body was sent.
+    // A server that refuses a body may respond before the whole body was sent.
     let sent = stream.write_all(&call.body);
     meanwhile();
     let mut reader = BufReader::new(stream);
@@ -148,7 +148,7 @@ pub fn send_and(
     }
 }
 
-/// Waits for the next bytes until the deadline. Returns whether there are any.
+/// Waits for the next bytes until the deadline. Returns whether bytes arrived.
 fn wait(reader: &mut BufReader<TcpStream>, deadline: Option<Instant>) -> Result<bool> {
     if let Some(deadline) = deadline {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -194,7 +194,7 @@ fn chunks(reader: &mut BufReader<TcpStream>, body: &mut Vec<u8>, deadline: Optio
     Ok(())
 }
 
-/// Parses an answer that ended with its connection and is not in chunks, as a server answers a request in HTTP/1.0.
+/// Parses a response that ends with its connection and is not in chunks, like a response to HTTP/1.0.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Reply> {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
     let end = end.with_context(|| format!("not an HTTP answer: {:?}", String::from_utf8_lossy(bytes)))?;

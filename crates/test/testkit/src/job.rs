@@ -65,7 +65,7 @@ pub struct ForeignPlugin {
     pub kind: String,
     /// The driver of the task.
     pub driver: String,
-    /// The program, as the driver finds it.
+    /// The path or name of the program in the configuration of the driver.
     pub command: String,
     /// The arguments after `--endpoint` and `--nodeid`.
     pub args: Vec<String>,

@@ -1,7 +1,7 @@
 //! Tools of whole-system tests: agents as real processes, a small HTTP client, waits with deadlines,
 //! and reads of the mount table.
 //!
-//! All functions are synchronous: a test controls processes from outside.
+//! All functions are synchronous: a test controls separate processes.
 
 mod agent;
 pub mod browser;

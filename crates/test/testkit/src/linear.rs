@@ -1,8 +1,8 @@
 //! A checker of histories for linearizability (Herlihy and Wing 1990), with memory.
 //!
-//! The search follows Wing and Gong 1993; Lowe 2017 adds the memory of visited configurations. Objects are independent:
-//! a history is checked for each object by itself. An operation without an answer may take effect at any time after its
-//! call, or never.
+//! The search follows Wing and Gong 1993; Lowe 2017 adds the memory of visited configurations. Objects are
+//! independent, so each object has a separate history. An operation without a response may take effect at
+//! any time after its call, or never.
 
 pub mod specs;
 #[cfg(test)]
@@ -27,7 +27,7 @@ pub trait Spec {
     /// Returns the state after an operation with a result, or `None` if the operation cannot have this result.
     fn step(state: &Self::State, op: &Self::Op, ret: &Self::Ret) -> Option<Self::State>;
 
-    /// Returns all states after an operation whose result is not known.
+    /// Returns all states after an operation whose result is unknown.
     fn effects(state: &Self::State, op: &Self::Op) -> Vec<Self::State>;
 }
 
@@ -38,22 +38,22 @@ pub struct Operation<O, R> {
     pub client: usize,
     /// The time of the call.
     pub called: u64,
-    /// The time of the answer and the result; `None` if the result is not known.
+    /// The time of the response and the result; `None` if the result is unknown.
     pub answered: Option<(u64, R)>,
     /// The operation.
     pub op: O,
 }
 
-/// The operations that a checker could not put into any order.
+/// The operations for which a checker found no order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotLinearizable<O, R> {
     /// The operations of the longest order that was found, as positions in the history.
     pub longest: Vec<usize>,
-    /// The operations that could not follow it.
+    /// The operations that could not follow the longest order.
     pub stuck: Vec<Operation<O, R>>,
 }
 
-/// The operations that an order already has, one bit each.
+/// The operations in an order, one bit each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Taken(Vec<u64>);
 
@@ -79,7 +79,7 @@ struct Place<S: Spec> {
 /// Checks the history of one object.
 ///
 /// # Errors
-/// Returns the longest order that was found, if no order explains all answers.
+/// Returns the longest order that was found, if no order explains all responses.
 pub fn check<S: Spec>(history: &[Operation<S::Op, S::Ret>]) -> Result<(), NotLinearizable<S::Op, S::Ret>> {
     let answered = history.iter().filter(|operation| operation.answered.is_some()).count();
     let first = Place::<S> {
@@ -119,13 +119,13 @@ pub fn check<S: Spec>(history: &[Operation<S::Op, S::Ret>]) -> Result<(), NotLin
     Err(NotLinearizable { longest, stuck })
 }
 
-/// Returns the operations that may be next: no other remaining operation precedes them. The last is tried first.
+/// Returns the operations that may be next: no other remaining operation precedes them. The last one is tried first.
 fn candidates<O, R>(history: &[Operation<O, R>], taken: &Taken) -> Vec<usize> {
     let left = || (0..history.len()).filter(|number| !taken.has(*number));
     let limit = left().filter_map(|number| history[number].answered.as_ref().map(|(at, _)| *at)).min();
     let mut found: Vec<usize> =
         left().filter(|number| limit.is_none_or(|limit| history[*number].called <= limit)).collect();
-    // An operation that was answered early is most likely the next one, so it is on top of the stack.
+    // An operation with an early response is most likely the next one, so it is on top of the stack.
     found.sort_by_key(|number| {
         std::cmp::Reverse(history[*number].answered.as_ref().map_or(u64::MAX, |(at, _)| *at))
     });

@@ -1,4 +1,4 @@
-//! Mounts and processes, as the kernel reports them.
+//! Mounts and processes in the kernel's tables.
 
 use anyhow::{Context, Result};
 use std::fs;

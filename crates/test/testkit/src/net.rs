@@ -1,7 +1,7 @@
-//! Hosts of a test: network namespaces with their own addresses, joined by switches and routers.
+//! Hosts of a test: network namespaces with separate addresses, joined by switches and routers.
 //!
 //! Only the network differs between hosts; they share the machine's files, mounts and cgroups. ip(8) and nft(8)
-//! create everything, and dropping the last value that uses an object removes it.
+//! create all objects, and dropping the last value that uses an object removes it.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nix::sched::{CloneFlags, setns};
@@ -50,7 +50,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Best effort: the test has its result already.
+        // Best effort: the test already has its result.
         let _ = run("ip", &["netns", "del", &self.0]);
     }
 }
@@ -92,7 +92,7 @@ impl Switch {
         Ok(Self(Arc::new(SwitchInner { namespace, subnet, used: AtomicU8::new(0) })))
     }
 
-    /// Gives a namespace an interface on this network. Returns its address and the switch's end of the cable.
+    /// Creates an interface of a namespace on this network. Returns its address and the switch's end of the cable.
     fn plug(&self, into: &Namespace, interface: &str) -> Result<(Ipv4Addr, String)> {
         let number = self.0.used.fetch_add(1, Ordering::Relaxed) + 1;
         ensure!(number < 255, "the network has no address left");
@@ -108,7 +108,7 @@ impl Switch {
 }
 
 /// A router to a private network. It masquerades (NAT): the private hosts can connect to outside hosts, but
-/// not the other way round.
+/// outside hosts cannot connect to private hosts.
 #[derive(Clone, Debug)]
 pub struct Router {
     inside: Switch,
@@ -191,7 +191,7 @@ impl Host {
     /// Connects from this host.
     ///
     /// # Errors
-    /// Fails if the address does not answer within ten seconds.
+    /// Fails if the address does not respond within ten seconds.
     pub fn connect(&self, to: SocketAddr) -> Result<TcpStream> {
         self.inside(|| TcpStream::connect_timeout(&to, CONNECT))?
             .with_context(|| format!("connect to {to} from {}", self.address()))
@@ -207,7 +207,7 @@ impl Host {
         let own = std::fs::metadata(&path).with_context(|| format!("look at {path}"))?.ino();
         let pids = std::fs::read_dir("/proc").context("read /proc")?;
         let pids = pids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        // A process that has ended in the meantime, or a zombie, has no namespace.
+        // A process that has ended meanwhile, or a zombie, has no namespace.
         let is_here = |pid: &u32| {
             std::fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|namespace| namespace.ino() == own)
         };
@@ -238,7 +238,7 @@ impl Host {
         self.filter("add rule ip cuts in iifname eth0 drop; add rule ip cuts out oifname eth0 drop")
     }
 
-    /// Ends what [`Self::ignore`] and [`Self::black_hole`] began.
+    /// Removes the rules of [`Self::ignore`] and [`Self::black_hole`].
     ///
     /// # Errors
     /// Fails if nft(8) refuses.

@@ -21,7 +21,7 @@ impl Servers {
         Self::with(count, "")
     }
 
-    /// Does the same with a second configuration, which is merged over the first.
+    /// Starts servers as [`Servers::start`] does, with a second configuration, which is merged over the first.
     ///
     /// # Errors
     /// As [`Servers::start`].
@@ -60,12 +60,12 @@ impl Servers {
         Ok(number)
     }
 
-    /// Returns a server.
+    /// Returns a server by its position.
     pub fn get(&self, number: usize) -> &Agent {
         &self.agents[number]
     }
 
-    /// Returns a server.
+    /// Returns a mutable reference to a server by its position.
     pub fn get_mut(&mut self, number: usize) -> &mut Agent {
         &mut self.agents[number]
     }
@@ -75,7 +75,7 @@ impl Servers {
         (0..self.agents.len()).filter(|number| self.agents[*number].is_started()).collect()
     }
 
-    /// Waits until all running servers name the same leader, one of them. Returns its position.
+    /// Waits until all running servers name the same leader, which is one of them. Returns its position.
     ///
     /// # Errors
     /// Fails after the timeout.
@@ -106,7 +106,7 @@ impl Servers {
         self.running().into_iter().find(|number| *number != leader).context("no other server runs")
     }
 
-    /// Waits until the log has this many voters, and returns the configuration.
+    /// Waits until the log has `count` voters, and returns the configuration.
     ///
     /// # Errors
     /// Fails after the timeout.

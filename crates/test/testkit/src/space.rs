@@ -1,5 +1,5 @@
-//! Mount namespaces. An agent in its own namespace has its own boot id, and mounts that other processes do not see.
-//! It can lose all of them, as in a reboot of the machine.
+//! Mount namespaces. An agent in a separate namespace has a separate boot id, and mounts that are not
+//! visible to other processes. It can lose all of them, as in a reboot of the machine.
 
 use anyhow::{Context, Result, anyhow};
 use nix::mount::{MsFlags, mount};
@@ -11,10 +11,10 @@ use std::sync::Arc;
 /// The kernel's file with the boot id (random(4)).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The directory of files that live until the next boot.
+/// The directory of files that exist until the next boot.
 const RUN: &str = "/run/caravan";
 
-/// A mount namespace (mount_namespaces(7)), which lives as long as this value or a process in it. Clones are
+/// A mount namespace (mount_namespaces(7)), which exists as long as this value or a process in it. Clones are
 /// the same namespace.
 #[derive(Clone, Debug)]
 pub struct Space(Arc<File>);

@@ -1,13 +1,15 @@
-//! Checks the calls to a CSI plugin: its log, and the final state when the cluster is quiet.
+//! Checks of the calls to a CSI plugin: of its log, and of the final state when the cluster is quiet.
 //!
 //! The fault plugin writes one line of JSON for each beginning and each end of a call ([`Line`]). [`check`]
 //! replays the lines of all instances, by time, through the rules of `caravan_volumes::invariants`. It
 //! returns all violations and the plugin's final state. [`settled`] compares that state with claims and
-//! mount tables. All of it is pure: a test collects the logs, notes its actions on the cluster, and runs the checks.
+//! mount tables. All functions are pure: a test collects the logs, records its actions on the cluster, and
+//! runs the checks.
 //!
-//! The caller of a plugin knows only the answers that it received. A call that creates something is therefore done if
-//! the answer was OK. Otherwise its effect may exist and must be undone. A call that undoes something is done if the
-//! answer was OK or NotFound, or a refusal because nothing of it exists.
+//! The caller of a plugin has only the responses that it received. A call that creates an effect is
+//! therefore complete if the response was OK. Otherwise its effect may exist and must be undone. A call
+//! that undoes an effect is complete if the response was OK or NotFound, or a refusal because no such
+//! effect exists.
 
 mod replay;
 mod settle;
@@ -25,11 +27,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
-    /// The plugin's process started; calls of the instance's earlier processes will not be answered any more.
+    /// The plugin's process started; calls of the instance's earlier processes get no response any more.
     Start,
     /// A call arrived.
     Begin,
-    /// The call was answered, or its caller cancelled it (code `Cancelled`).
+    /// The plugin responded to the call, or its caller cancelled it (code `Cancelled`).
     End,
 }
 
@@ -63,40 +65,40 @@ pub struct Line {
     /// The staging path.
     #[serde(default)]
     pub staging: String,
-    /// Whether the request was only for reading.
+    /// Whether the request was read-only.
     #[serde(default)]
     pub readonly: bool,
-    /// The code of the answer.
+    /// The code of the response.
     #[serde(default)]
     pub code: String,
-    /// Whether the call took effect, whatever its answer was.
+    /// Whether the call took effect, whatever its response was.
     #[serde(default)]
     pub effect: bool,
-    /// Whether the call was refused because it undoes something that the plugin does not know.
+    /// Whether the call was refused because the plugin has no record of the effect to undo.
     #[serde(default)]
     pub unknown: bool,
 }
 
-/// An action of the test or of the servers, which the plugin cannot know.
+/// An action of the test or of the servers, of which the plugin has no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// The servers reused a volume of the node, whose lease had certainly expired.
+    /// The servers used a volume of the node again, whose lease had certainly expired.
     Lost {
         /// The plugin's id of the node.
         node: String,
     },
-    /// A lost node has released its volumes and counts again.
+    /// A lost node has released its volumes and is connected again.
     Back {
         /// The plugin's id of the node.
         node: String,
     },
-    /// The agent of this instance died: its calls have lost their caller, and calls of the next agent may
+    /// The agent of this instance was killed: its calls have lost their caller, and calls of the next agent may
     /// overlap with them.
     AgentDied {
         /// The plugin's id of the node.
         node: String,
     },
-    /// The node was rebooted: nothing is mounted there.
+    /// The node was rebooted: all its mounts are gone.
     Wiped {
         /// The plugin's id of the node.
         node: String,

@@ -1,9 +1,9 @@
-//! Virtual machines for stories: a Debian kernel, cgroup version 2 alone, a root of busybox or of Debian
+//! Virtual machines for stories: a Debian kernel, only cgroup version 2, a root of busybox or of Debian
 //! with systemd, real disks and cables.
 //!
-//! A [`story`] starts machines from a [`Bench`] and controls them from outside: commands and files go through a
-//! channel ([`protocol`]), power and cables through QEMU. All files are built once, below `vm` in the target directory
-//! of cargo. A story that fails leaves console, logs and cores there.
+//! A [`story`] starts machines from a [`Bench`] and controls them from the host: a channel ([`protocol`])
+//! carries commands and files, and QEMU controls power and cables. All files are built once, below `vm` in
+//! the target directory of cargo. A failed story keeps console, logs and cores there.
 
 mod agent;
 mod bench;

@@ -1,4 +1,4 @@
-//! Waits for a condition, with a deadline and a report of the last attempt.
+//! Waits for conditions, with a deadline and a report of the last attempt.
 
 use anyhow::{Context, Result, anyhow};
 use std::time::{Duration, Instant};

@@ -30,7 +30,7 @@ pub struct Asked {
     pub headers: HeaderMap,
 }
 
-/// An answer.
+/// A response of the server.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status code.
@@ -44,12 +44,12 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns an answer with status 200 and a body.
+    /// Returns a response with status 200 and a body.
     pub fn good(body: impl Into<Vec<u8>>) -> Self {
         Self { status: 200, headers: Vec::new(), body: body.into(), trailers: None }
     }
 
-    /// Returns an answer with a status and an empty body.
+    /// Returns a response with a status and an empty body.
     pub fn status(status: u16) -> Self {
         Self { status, ..Self::good("") }
     }
@@ -77,7 +77,7 @@ pub struct Pair<'a> {
     pub key: &'a Path,
 }
 
-/// A server on a port of this machine, in its own thread, until dropped.
+/// A server on a port of this machine, in a separate thread, until dropped.
 pub struct WebServer {
     port: u16,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -159,7 +159,7 @@ impl WebServer {
         Ok(Self { port, asked, _stop: stop })
     }
 
-    /// Returns the port.
+    /// Returns the port of the server.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -169,7 +169,7 @@ impl WebServer {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Returns all requests until now.
+    /// Returns all requests received until now.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.lock().clone()
     }

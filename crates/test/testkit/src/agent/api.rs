@@ -1,4 +1,4 @@
-//! Requests to an agent, by its API and by commands of the program.
+//! Requests to an agent, over its API and with commands of the program.
 
 use super::Agent;
 use crate::cli::{Output, program};
@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
 impl Agent {
-    /// Returns the id of the agent's own node.
+    /// Returns the id of the agent's node.
     ///
     /// # Errors
     /// Fails if the agent has no node.
@@ -23,7 +23,7 @@ impl Agent {
             .ok_or_else(|| anyhow!("the agent has no node yet"))
     }
 
-    /// Connects to the HTTP API from the agent's own host.
+    /// Connects to the HTTP API from the host of the agent.
     fn connect(&self) -> Result<TcpStream> {
         let address: SocketAddr = self.address().parse()?;
         match &self.options.host {
@@ -52,10 +52,10 @@ impl Agent {
         })
     }
 
-    /// Sends a `GET` request and returns the JSON of the answer.
+    /// Sends a `GET` request and returns the JSON of the response.
     ///
     /// # Errors
-    /// Fails if the answer is not 200 with JSON.
+    /// Fails if the response is not 200 with JSON.
     pub fn get(&self, path: &str) -> Result<Value> {
         self.request("GET", path, None)?.json().with_context(|| format!("GET {path}"))
     }
@@ -63,15 +63,15 @@ impl Agent {
     /// Sends a request with a JSON body.
     ///
     /// # Errors
-    /// Fails if the agent does not answer.
+    /// Fails if the agent does not respond.
     pub fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
         request_over(self.connect()?, &self.address(), method, path, body)
     }
 
-    /// Sends a request with its own headers and body.
+    /// Sends a request with the given headers and body.
     ///
     /// # Errors
-    /// Fails if the agent does not answer.
+    /// Fails if the agent does not respond.
     pub fn send(&self, call: &Call) -> Result<Reply> {
         send(self.connect()?, &self.address(), call)
     }
@@ -79,7 +79,7 @@ impl Agent {
     /// Passes leadership on to a voter that does not lead.
     ///
     /// # Errors
-    /// Fails if there is no such voter, or leadership does not move.
+    /// Fails if there is no such voter, or leadership is not transferred.
     pub fn transfer_leadership(&self) -> Result<()> {
         let configuration = self.get("/v1/operator/raft/configuration")?;
         let mut servers = configuration["Servers"].as_array().into_iter().flatten();
@@ -96,7 +96,7 @@ impl Agent {
     /// Returns the allocations of a job, newest first.
     ///
     /// # Errors
-    /// Fails if the API does not answer.
+    /// Fails if the API does not respond.
     pub fn allocs(&self, job: &str) -> Result<Vec<Value>> {
         let mut list =
             self.get(&format!("/v1/job/{job}/allocations"))?.as_array().cloned().unwrap_or_default();
@@ -168,7 +168,7 @@ impl Agent {
     /// Returns the current output of a task.
     ///
     /// # Errors
-    /// Fails if the API does not answer.
+    /// Fails if the API does not respond.
     pub fn logs(&self, alloc: &str, task: &str, stream: &str) -> Result<String> {
         let path = format!("/v1/client/fs/logs/{alloc}?task={task}&type={stream}&plain=true");
         let reply = self.request("GET", &path, None)?;

@@ -17,10 +17,10 @@ impl Agent {
         self.child.is_some()
     }
 
-    /// Returns whether the process has ended, by itself or by a signal.
+    /// Returns whether the process has ended without a request, or by a signal.
     ///
     /// # Errors
-    /// Fails if the process cannot be waited for.
+    /// Fails if the state of the process cannot be read.
     pub fn has_ended(&mut self) -> Result<bool> {
         match &mut self.child {
             None => Ok(true),
@@ -47,7 +47,7 @@ impl Agent {
         })
     }
 
-    /// Waits until the agent ends by itself. Returns its exit code.
+    /// Waits until the agent ends without a request. Returns its exit code.
     ///
     /// # Errors
     /// Fails after the timeout, or if a signal ended the agent.
@@ -57,7 +57,7 @@ impl Agent {
             child.try_wait()?.ok_or_else(|| anyhow!("still running"))?.code().context("ended by a signal")
         });
         if ended.is_err() {
-            // The process may have ended in the meantime.
+            // The process may have ended meanwhile.
             let _ = child.kill();
             child.wait()?;
         }
@@ -85,7 +85,7 @@ impl Agent {
     /// Returns the end of the agent's log.
     pub fn log_tail(&self) -> String {
         let log = self.log();
-        // Tests poll: their reads hide the lines that matter.
+        // Tests poll, and the lines of their reads would hide the relevant lines.
         let lines: Vec<&str> =
             log.lines().filter(|line| !line.contains("DEBUG request complete method=GET")).collect();
         lines[lines.len().saturating_sub(60)..].join("\n")
@@ -94,7 +94,7 @@ impl Agent {
     /// Kills the agent with SIGKILL.
     ///
     /// # Errors
-    /// Fails if the process cannot be waited for.
+    /// Fails if the end of the process cannot be read.
     pub fn kill_9(&mut self) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         child.kill()?;
@@ -120,7 +120,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Kills the processes of the agent's external plugins, which outlive an agent that is killed.
+    /// Kills the processes of the agent's external plugins, which outlive a killed agent.
     pub(super) fn kill_plugins(&self) -> Result<()> {
         let Ok(entries) = fs::read_dir(self.data_dir().join("client/plugins")) else { return Ok(()) };
         for entry in entries.flatten() {
@@ -136,7 +136,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Asks the agent to end and waits for its end.
+    /// Requests the end of the agent, and waits for it.
     ///
     /// # Errors
     /// Fails if the agent still runs after the timeout.
@@ -144,18 +144,20 @@ impl Agent {
         self.stop_by(Signal::SIGINT)
     }
 
-    /// Returns whether the process has written to its log since its start. From then on it handles signals.
+    /// Returns whether the process has written to its log since its start. From the first line on, it
+    /// handles signals.
     ///
     /// # Errors
-    /// Fails if there is no log.
+    /// Fails if the log does not exist.
     pub fn has_spoken(&self) -> Result<bool> {
         Ok(fs::metadata(self.log_path())?.len() > self.log_before)
     }
 
-    /// Sends a signal and waits for the end. Before the process has written to its log, the signal itself may end it.
+    /// Sends a signal and waits for the end. Before the process has written to its log, the signal may end
+    /// it directly.
     ///
     /// # Errors
-    /// Fails if the process does not end, or not in order.
+    /// Fails if the process does not end, or ends with an error.
     pub fn stop_by(&mut self, signal: Signal) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         kill(Pid::from_raw(i32::try_from(child.id())?), signal)?;

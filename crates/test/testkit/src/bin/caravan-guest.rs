@@ -17,11 +17,11 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long the helper pauses while no test is connected.
+/// The pause of the helper while no test is connected.
 const IDLE: Duration = Duration::from_millis(20);
-/// How long a server may be silent.
+/// The timeout for connecting to a server.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(120);
-/// Files with the output of commands.
+/// The directory of files with the output of commands.
 const OUTPUTS: &str = "/run/caravan-guest";
 
 fn main() -> Result<()> {
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Answers requests for ever, each in its own thread.
+/// Responds to requests for ever, each in a separate thread.
 fn serve() -> Result<()> {
     fs::create_dir_all(OUTPUTS).context("create the directory of outputs")?;
     let path = port()?;
@@ -46,7 +46,7 @@ fn serve() -> Result<()> {
                 std::thread::spawn(move || {
                     let response = execute(&request);
                     if let Ok(mut out) = out.lock() {
-                        // The test may be gone: nobody else reads the error.
+                        // The test may have ended: no other process reads the error.
                         let _ = response.write_to(&mut *out);
                     }
                 });
@@ -97,7 +97,8 @@ fn perform(request: &Frame) -> Result<(i32, Vec<Vec<u8>>)> {
     }
 }
 
-/// Runs a program to its end. Its output goes through files: a daemon that it leaves behind would keep pipes open.
+/// Runs a program to its end. Its output is written to files, because a daemon that outlives it would keep
+/// pipes open.
 fn run(id: u32, input: &[u8], program: &str, arguments: &[String]) -> Result<(i32, Vec<Vec<u8>>)> {
     let file = |kind: &str| {
         let path = Path::new(OUTPUTS).join(format!("{id}.{kind}"));
@@ -133,7 +134,7 @@ fn whole(file: &mut File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Replaces a file, so that a reader never sees a part of it.
+/// Replaces a file, so that a reader never reads a partial file.
 fn put(path: &Path, mode: u32, content: &[u8]) -> Result<()> {
     let mut next = path.as_os_str().to_owned();
     next.push(".next");
@@ -158,7 +159,7 @@ fn dial(address: &str, bytes: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// Replaces this process by a program for which fsync(2), fdatasync(2), sync(2), syncfs(2), msync(2) and
-/// sync_file_range(2) do nothing. Its child processes inherit that.
+/// sync_file_range(2) have no effect. Its child processes inherit the rules.
 fn nosync(program: &str, arguments: &[String]) -> Result<()> {
     // The numbers of these calls on x86-64, where the machines of tests run.
     const CALLS: [u32; 6] = [26, 74, 75, 162, 277, 306];

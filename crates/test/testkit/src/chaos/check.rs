@@ -20,8 +20,8 @@ pub(crate) fn boot_time() -> Result<u64> {
     Ok(u64::try_from(now.tv_sec())? * 1_000_000_000 + u64::try_from(now.tv_nsec())?)
 }
 
-/// Checks that writers of a single-writer volume followed each other: in the order of the file, no stamp of one writer
-/// lies between stamps of another. Rule 2 of the storage rules.
+/// Checks that writers of a single-writer volume followed each other: in the order of the file, no stamp of
+/// one writer is between stamps of another. Rule 2 of the storage rules.
 pub fn one_writer_at_a_time(stamps: &[Stamp]) -> Result<(), String> {
     let mut over: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for pair in stamps.windows(2) {
@@ -95,7 +95,7 @@ pub(crate) fn settled(cluster: &Cluster, schedule: &Schedule) -> Result<()> {
     Ok(())
 }
 
-/// Returns the allocations of a job and their nodes, if their number is `wanted` and all run.
+/// Returns the allocations of a job and their nodes, if their number is `desired` and all run.
 fn of_job(cluster: &Cluster, job: &JobPlan, desired: u32) -> Result<BTreeMap<String, String>> {
     let live = live(cluster, &job.id)?;
     let reported: Vec<String> = live
@@ -158,7 +158,7 @@ fn of_volume(
     Ok(())
 }
 
-/// Checks that no volume is used in any way.
+/// Checks that no volume has a claim, a mount or a consumer.
 pub(crate) fn nothing_left(cluster: &Cluster, schedule: &Schedule) -> Result<()> {
     for job in &schedule.jobs {
         of_job(cluster, job, 0)?;
@@ -193,9 +193,9 @@ pub(crate) fn never(cluster: &Cluster, schedule: &Schedule) -> Result<()> {
     Ok(())
 }
 
-/// Moves starts of processes behind the last line of their predecessors. A process may start while its predecessor
-/// still serves, as in an update of the plugin's job. The checker, however, treats a start as the death of the
-/// instance's other processes.
+/// Moves starts of processes after the last line of their predecessors. A process may start while its predecessor
+/// still serves, as in an update of the plugin's job. The checker, however, treats a start as the end of the
+/// other processes of the instance.
 fn starts_after_deaths(lines: &mut [Line]) {
     let mut spans: BTreeMap<(String, u32), (u64, u64)> = BTreeMap::new();
     for line in lines.iter() {
@@ -212,17 +212,17 @@ fn starts_after_deaths(lines: &mut [Line]) {
     lines.sort_by_key(|line| line.t_ns);
 }
 
-/// The timeout for the plugins' last answers.
+/// The timeout for the last responses of the plugins.
 const LAST_ANSWERS: Duration = Duration::from_secs(20);
 
-/// Checks that the plugins were called as the CSI specification requires: in order, one call at a time on each volume,
-/// and every effect undone. `notes` are the schedule's actions on nodes.
+/// Checks that the plugins were called as the CSI specification requires: in order, one call at a time on
+/// each volume, and every effect undone. `notes` are the schedule's actions on nodes.
 pub(crate) fn calls(cluster: &Cluster, schedule: &Schedule, notes: &[Note]) -> Result<()> {
     for volume in &schedule.volumes {
         let plugin = cluster.plugin(&volume.plugin).context("a plugin of no cluster")?;
         let needs = Needs { attach: plugin.attach, stage: plugin.stage, shared: volume.shared };
         let path = cluster.san(&volume.plugin).trace();
-        // A call that a dying plugin did not answer is retried, possibly only now.
+        // A call to which an ending plugin did not respond is retried, possibly only now.
         eventually_within(LAST_ANSWERS, "the plugin's log to tell the whole story", || {
             let log = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
             let mut lines = trace::read([log.as_str()])?;

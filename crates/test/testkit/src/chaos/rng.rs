@@ -1,4 +1,4 @@
-//! Random numbers that never differ between machines or versions: SplitMix64.
+//! Random numbers that are equal on all machines and in all versions: SplitMix64.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
@@ -19,9 +19,9 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `end`, which is not zero.
+    /// Returns a number below `end`, which must not be zero.
     pub fn below(&mut self, end: u64) -> u64 {
-        // Small numbers are slightly more likely, which does not matter here.
+        // Small numbers are slightly more likely, which has no effect on the tests.
         self.number() % end
     }
 
@@ -30,7 +30,7 @@ impl Rng {
         usize::try_from(self.below(length as u64)).expect("below a length")
     }
 
-    /// Returns one element.
+    /// Returns one random element.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.index(things.len())]
     }

@@ -1,4 +1,4 @@
-//! Runs schedules: first the steps, then a quiet phase, then the checks.
+//! Runs of schedules: first the steps, then a quiet phase, then the checks.
 
 use super::check::{boot_time, calls, never, nothing_left, settled};
 use super::schedule::{Action, Schedule, Shape, Step, draw};
@@ -31,7 +31,7 @@ pub struct ChaosOptions {
     pub servers: usize,
     /// The number of steps of a schedule, without the first jobs.
     pub steps: usize,
-    /// Additional configuration of the server in HCL; empty for the usual one.
+    /// Additional configuration of the server in HCL; empty for the default.
     pub server: String,
     /// The third number of the hosts' addresses.
     pub subnet: u8,
@@ -43,7 +43,7 @@ impl Default for ChaosOptions {
     }
 }
 
-/// Returns the plugins of every schedule: each imitates behaviour of real plugins.
+/// Returns the plugins of every schedule, each of which imitates behaviour of real plugins.
 pub(super) fn plugins() -> Vec<FaultPlugin> {
     vec![
         FaultPlugin::new(
@@ -157,13 +157,13 @@ impl Chaos {
         sleep(Duration::from_millis(step.pause_ms));
         journal.note(&step.action.to_string());
         // The note is written before and after the action, because calls arrive during the action. Calls that began
-        // earlier have lost their caller.
+        // earlier have no caller any more.
         self.deeds(&step.action, journal)?;
         self.act(schedule, &step.action, journal)?;
         self.deeds(&step.action, journal)
     }
 
-    /// Records the facts about an action that the checker of the plugins' logs needs.
+    /// Records the properties of an action that the checker of the plugins' logs needs.
     fn deeds(&self, action: &Action, journal: &mut Journal) -> Result<()> {
         let name = |node: &usize| self.cluster.nodes()[*node].name.clone();
         let now = boot_time()?;
@@ -184,7 +184,7 @@ impl Chaos {
                     note(now + LEASE, Deed::Lost { node: name(node) });
                 }
             }
-            // A new leader does not know the calls for which its predecessor waited.
+            // A new leader has no record of the calls for which its predecessor waited.
             Action::RestartServer { .. }
             | Action::KillServer(_)
             | Action::SuspendServer(_)
@@ -192,7 +192,7 @@ impl Chaos {
             | Action::CutServer(_)
             | Action::MendServer(_)
             | Action::TransferLeadership => {
-                // The time of the leader change is not known: an election follows the loss within seconds.
+                // The time of the leader change is unknown: an election follows the loss within seconds.
                 let changes = if self.shape.servers > 1 { LEADER_CHANGES } else { 1 };
                 for node in self.cluster.nodes() {
                     for change in 0..changes {
@@ -211,12 +211,12 @@ impl Chaos {
         match action {
             Action::Submit { job, count, version } => {
                 let text = stamper(schedule, *job, *count, *version);
-                // An absent server refuses the request; the desired jobs are submitted again at the end.
+                // A server that is down refuses the request; the desired jobs are submitted again at the end.
                 journal.ignore(cluster.run_job(&schedule.jobs[*job].id, &text));
             }
             Action::Stop(job) => journal.ignore(cluster.stop_job(&schedule.jobs[*job].id, false)),
             Action::KillTask(job) => {
-                // Without a leader the allocations are not known; the step has no effect then.
+                // Without a leader the allocations are unknown; the step then has no effect.
                 let allocs = match cluster.server().allocs(&schedule.jobs[*job].id) {
                     Err(_) if self.shape.servers > 1 => Vec::new(),
                     found => found?,
@@ -282,7 +282,7 @@ impl Chaos {
         Ok(())
     }
 
-    /// Ends all faults of the cluster, without any other help.
+    /// Ends all faults of the cluster, and changes nothing else.
     fn calm(&mut self) -> Result<()> {
         self.clear_faults()?;
         for number in 0..self.shape.servers {
@@ -306,7 +306,7 @@ impl Chaos {
         Ok(())
     }
 
-    /// Submits the jobs that must run in the end, and nothing else.
+    /// Submits only the jobs that must run in the end.
     fn want(&self, schedule: &Schedule) -> Result<()> {
         for (number, desired) in schedule.finally.iter().enumerate() {
             let id = &schedule.jobs[number].id;
@@ -394,8 +394,8 @@ pub fn render(seed: u64, result: &Result<Passed>) -> serde_json::Value {
     }
 }
 
-/// Deletes a volume. The first call may meet a connection that an earlier step cut, or a leader change on a busy machine. The
-/// servers finish a deletion that they accepted.
+/// Deletes a volume. The first call may use a connection that an earlier step cut, or arrive during a
+/// leader change. The servers finish a deletion that they accepted.
 fn delete(cluster: &Cluster, volume: &str) -> Result<()> {
     let Err(error) = cluster.server().caravan(&["volume", "delete", volume])?.ok() else { return Ok(()) };
     let rows = cluster.server().get("/v1/volumes?type=csi")?;

@@ -43,7 +43,7 @@ pub enum Action {
         job: usize,
         /// The number of allocations.
         count: u32,
-        /// A different number makes a different version of the job.
+        /// The version of the job: a different number changes the job.
         version: u32,
     },
     /// Stops a job.
@@ -109,7 +109,7 @@ pub enum Action {
     Drain {
         /// The index of the node.
         node: usize,
-        /// The seconds after which remaining allocations are stopped; 0 stops all at once.
+        /// The seconds after which remaining allocations are stopped; 0 stops all immediately.
         deadline: u64,
     },
     /// Ends a drain; the node becomes eligible again.
@@ -156,7 +156,7 @@ pub struct Shape {
     pub drains: bool,
 }
 
-/// The full plan of a run.
+/// The complete plan of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// The seed from which the schedule was drawn.
@@ -167,7 +167,7 @@ pub struct Schedule {
     pub jobs: Vec<JobPlan>,
     /// The steps in order.
     pub steps: Vec<Step>,
-    /// For each job the number of allocations that must run in the end. At most one job runs on a volume that is not
+    /// For each job, the number of allocations that must run in the end. At most one job runs on a volume that is not
     /// shared.
     pub finally: Vec<Option<u32>>,
 }
@@ -199,7 +199,7 @@ struct Condition {
     drained: bool,
 }
 
-/// The calls that faults apply to.
+/// The calls to which faults apply.
 const CALLS: [&str; 6] = [
     "ControllerPublishVolume",
     "ControllerUnpublishVolume",
@@ -213,7 +213,7 @@ const CALLS: [&str; 6] = [
 const NODE_CALLS: [&str; 4] =
     ["NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"];
 
-/// The codes with which plugins report their own failures rather than those of the caller.
+/// The codes with which plugins report failures of the plugin rather than of the caller.
 const CODES: [&str; 5] = ["Unavailable", "Internal", "Aborted", "DeadlineExceeded", "ResourceExhausted"];
 
 /// Draws the schedule of a seed.
@@ -222,7 +222,7 @@ pub fn draw(seed: u64, shape: &Shape) -> Schedule {
     let (mut volumes, mut jobs, mut finally) = (Vec::new(), Vec::new(), Vec::new());
     let count = 2 + rng.index(2);
     for number in 0..count {
-        // At least one volume has a single writer, because that is the property under test.
+        // At least one volume has a single writer, because single-writer access is the property under test.
         let shared = number > 0 && rng.percent(35);
         let plugin = rng.pick(&shape.plugins);
         let (shared, plugin) = (shared && plugin.shares_volumes(), plugin.id.clone());
@@ -250,7 +250,7 @@ pub fn draw(seed: u64, shape: &Shape) -> Schedule {
     Schedule { seed, volumes, jobs, steps, finally }
 }
 
-/// Steps of clocks in seconds: like a first correction after the boot, a resumed machine, or a manual change.
+/// Steps of clocks in seconds, as by a first correction after the boot, a resumed machine, or a manual change.
 const STEPS: [i64; 4] = [120, -120, 3600, -3600];
 
 struct Drawing<'a> {

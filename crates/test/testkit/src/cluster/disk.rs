@@ -1,4 +1,4 @@
-//! A file system of its own for one directory, which can be full or hang.
+//! A separate file system for one directory, which can be full or hang.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// An ext4 file system in an image, mounted on a directory. Dropping it unmounts it.
+/// An ext4 file system in an image, mounted on a directory. Dropping the value unmounts the file system.
 #[derive(Debug)]
 pub struct Disk {
     at: PathBuf,
@@ -28,7 +28,7 @@ fn text(path: &Path) -> Result<&str> {
 }
 
 impl Disk {
-    /// Moves a directory that is not in use onto a disk of this size in bytes.
+    /// Moves an unused directory onto a disk of a size in bytes.
     ///
     /// # Errors
     /// Fails if the disk cannot be created or mounted.
@@ -70,7 +70,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes room again.
+    /// Removes the file that fills the disk.
     ///
     /// # Errors
     /// Fails if the file cannot be removed.
@@ -78,7 +78,7 @@ impl Disk {
         fs::remove_file(self.filler()).context("remove the filler")
     }
 
-    /// Makes every write hang until [`Self::thaw`] (fsfreeze(8)).
+    /// Lets every write hang until [`Self::thaw`] (fsfreeze(8)).
     ///
     /// # Errors
     /// Fails if the kernel refuses.
@@ -99,7 +99,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Best effort: the test has its result already. A frozen file system would keep its users for ever.
+        // Best effort: the test already has its result. A frozen file system would block its users for ever.
         let _ = self.thaw();
         if let Ok(at) = text(&self.at) {
             let _ = run("umount", &["-l", at]);

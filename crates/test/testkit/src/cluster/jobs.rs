@@ -18,15 +18,15 @@ pub struct FaultPlugin {
 }
 
 impl FaultPlugin {
-    /// Creates a plugin that attaches and stages as given, with these habits.
+    /// Creates a plugin that attaches and stages as given, with the flags `habits`.
     pub fn new(id: &str, attach: bool, stage: bool, habits: &[&str]) -> Self {
         let habits = habits.iter().map(|habit| (*habit).to_owned()).collect();
         Self { id: id.to_owned(), attach, stage, images: false, habits }
     }
 
-    /// Returns whether two nodes of one machine may share a volume. If the plugin refuses to undo a mount that does not
-    /// exist, a node waits until the machine has no mount of the volume's directory. The nodes of a test share the machine,
-    /// so such a node would wait for the other one.
+    /// Returns whether two nodes of one machine may share a volume. If the plugin refuses to undo a mount
+    /// that does not exist, a node waits until the machine has no mount of the volume's directory. The
+    /// nodes of a test share the machine, so such a node would wait for the other node.
     pub(crate) fn shares_volumes(&self) -> bool {
         let has = |habit: &str| self.habits.iter().any(|own| own == habit);
         has("--fuse")
@@ -48,9 +48,9 @@ pub struct Stamper {
     pub access_mode: String,
     /// The number of allocations.
     pub count: u32,
-    /// A different number makes a different version of the job.
+    /// The version of the job: a different number changes the job.
     pub version: u32,
-    /// The setting for a task whose mount breaks.
+    /// The setting for a task with a broken mount.
     pub broken_mount: String,
 }
 

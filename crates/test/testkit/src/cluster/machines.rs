@@ -87,10 +87,10 @@ impl ServerMachine {
         others.iter().try_for_each(|other| self.host.ignore(*other))
     }
 
-    /// Returns whether the process has ended by itself.
+    /// Returns whether the process has ended without a request.
     ///
     /// # Errors
-    /// Fails if the process cannot be waited for.
+    /// Fails if the state of the process cannot be read.
     pub fn has_ended(&mut self) -> Result<bool> {
         self.agent.has_ended()
     }
@@ -115,7 +115,7 @@ impl ServerMachine {
         self.agent.is_started() && !self.is_cut && !self.is_suspended
     }
 
-    /// Kills the agent, or stops it in order. A suspended agent is resumed before.
+    /// Kills the agent, or stops it gracefully. A suspended agent is resumed first.
     ///
     /// # Errors
     /// Fails if the agent does not end.
@@ -136,7 +136,7 @@ impl ServerMachine {
         if self.agent.is_started() { Ok(()) } else { self.agent.spawn() }
     }
 
-    /// Waits until the agent answers and knows a leader.
+    /// Waits until the agent responds and has a leader.
     ///
     /// # Errors
     /// Fails after the timeout.

@@ -1,4 +1,5 @@
-//! The storage system behind a fault plugin, seen from outside: its records, the written stamps, and its faults.
+//! The storage system behind a fault plugin, read without the plugin: its records, the written stamps, and
+//! its faults.
 
 mod stamps;
 

@@ -49,7 +49,7 @@ pub(super) struct Bench<'a> {
     pub(super) offered: Offered,
     pub(super) node: NodeInfo,
     pub(super) settings: &'a Settings,
-    /// A name that distinguishes this run from earlier ones.
+    /// A name that no earlier run had.
     pub(super) run: String,
     /// The directory in which this run mounts.
     pub(super) directory: tempfile::TempDir,
@@ -61,7 +61,7 @@ pub(super) fn hurried() -> Deadlines {
     Deadlines { volume: HURRY, stats: HURRY, ..Deadlines::default() }
 }
 
-/// Repeats a call while the plugin answers that another call is in progress.
+/// Retries a call while the plugin responds that another call is in progress.
 pub(super) async fn patiently<T, F>(patience: Duration, mut call: impl FnMut() -> F) -> Result<T, CsiError>
 where
     F: Future<Output = Result<T, CsiError>>,
@@ -296,7 +296,7 @@ impl Bench<'_> {
         patiently(self.settings.patience, || self.client.delete_snapshot(request.clone())).await
     }
 
-    /// Brings a volume from creation to a published target, without checks.
+    /// Creates a volume and publishes it at a target, without checks.
     pub(super) async fn bring(&self, volume: &mut Volume, target: &Path) -> Result<(), CsiError> {
         if self.offered.attaches() {
             volume.context = self.attach(volume).await?;

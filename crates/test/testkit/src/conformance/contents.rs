@@ -1,4 +1,4 @@
-//! Writes to volumes and reads back, as a task does.
+//! Writes to volumes, and reads, as by a task.
 
 use super::bench::Volume;
 use anyhow::{Context, Result, bail};
@@ -15,7 +15,7 @@ fn place(volume: &Volume, target: &Path) -> PathBuf {
     if volume.is_device() { target.to_owned() } else { target.join("conformance") }
 }
 
-/// Writes a word where the volume is published, and flushes it to the disk.
+/// Writes a word to the published volume, and flushes it to the disk.
 pub(super) fn write(volume: &Volume, target: &Path, word: &str) -> Result<()> {
     let place = place(volume, target);
     let mut block = vec![0; BLOCK];
@@ -33,7 +33,7 @@ pub(super) fn write(volume: &Volume, target: &Path, word: &str) -> Result<()> {
         .with_context(|| format!("write {}", place.display()))
 }
 
-/// Reads the word that was written.
+/// Reads the written word.
 pub(super) fn read(volume: &Volume, target: &Path) -> Result<String> {
     let place = place(volume, target);
     let mut block = vec![0; BLOCK];

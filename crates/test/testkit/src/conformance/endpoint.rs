@@ -23,11 +23,11 @@ const WAYS: [(AttachmentMode, AccessMode); 4] = [
     (AttachmentMode::BlockDevice, AccessMode::MultiNodeMultiWriter),
 ];
 
-/// Takes the plugin that serves on a socket (`unix:///path`, `unix:path` or a path) through the whole life of
+/// Uses the plugin that serves on a socket (`unix:///path`, `unix:path` or a path) through the whole life of
 /// volumes.
 ///
 /// # Errors
-/// Fails if the plugin does not answer at all, or the run itself cannot continue. The report has the plugin's errors.
+/// Fails if the plugin does not respond, or the run cannot continue. The report has the plugin's errors.
 pub fn endpoint(endpoint: &str, settings: &Settings, report: &mut Report) -> Result<()> {
     let path =
         endpoint.strip_prefix("unix:").map_or(endpoint, |rest| rest.strip_prefix("//").unwrap_or(rest));

@@ -18,7 +18,7 @@ const WAYS: [(&str, &str); 4] = [
     ("block-device", "multi-node-multi-writer"),
 ];
 
-/// Texts, in lower case, by which answers report a feature that the plugin does not have.
+/// Texts, in lower case, by which responses report a feature that the plugin does not have.
 const MISSING: [&str; 6] =
     ["not support", "not implemented", "unimplemented", "invalid_argument", "does not have", "lacks"];
 
@@ -123,7 +123,7 @@ impl<'a> Stage<'a> {
         self.ask("DELETE", path, None).map(drop)
     }
 
-    /// Sends a request, and repeats it while the plugin answers that another call is in progress.
+    /// Sends a request, and retries it while the plugin responds that another call is in progress.
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
         let deadline = Instant::now() + self.settings.patience;
         loop {
@@ -140,7 +140,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Waits until the plugin serves, with a controller if it has one. Errors include the plugin's own output.
+    /// Waits until the plugin serves, with a controller if it has one. Errors include the output of the plugin.
     fn agent_has_plugin(&self) -> Result<()> {
         let healthy = eventually("the plugin to be healthy", || {
             let plugin = self.agent.get(&format!("/v1/plugin/csi/{}", self.plugin))?;

@@ -12,7 +12,7 @@ use caravan_csi::{
 use std::path::Path;
 
 impl Bench<'_> {
-    /// Creates a volume and takes it through all features of the plugin.
+    /// Creates a volume and uses it with all features of the plugin.
     pub(super) async fn life(&mut self, capability: &VolumeCapability, name: &str) -> Result<()> {
         let request = self.creation(name, capability);
         let made = match self.create(request.clone()).await {
@@ -66,7 +66,7 @@ impl Bench<'_> {
         self.report.refused("CreateVolume by the same name with another size", result, Class::AlreadyExists);
     }
 
-    /// Checks the plugin's answers about a volume.
+    /// Checks the plugin's responses about a volume.
     async fn found(&mut self, volume: &Volume) {
         let validate = ValidateRequest {
             volume_id: volume.id(),
@@ -123,7 +123,7 @@ impl Bench<'_> {
             nowhere,
             Class::NotFound,
         );
-        // Without the context of an attachment, like a faulty caller.
+        // A call without the context of an attachment, as by a faulty caller.
         if self.offered.stages() {
             let early = self.stage(volume).await;
             let succeeded = early.is_ok();
@@ -192,7 +192,7 @@ impl Bench<'_> {
         });
     }
 
-    /// Publishes at a second target on the same node, for reading only.
+    /// Publishes the volume at a second target on the same node, read-only.
     async fn second_target(&mut self, volume: &Volume) {
         let target = volume.target("two");
         match self.publish(volume, &target, true).await {
@@ -206,7 +206,7 @@ impl Bench<'_> {
                 self.report.is("a target for reading only takes no writes", written.is_err(), || {
                     "the write succeeded".to_owned()
                 });
-                // The same target with another mode.
+                // A call for the same target with another mode.
                 let otherwise = self.publish(volume, &target, false).await;
                 self.report.may_refuse(
                     "NodePublishVolume again in another way",
@@ -343,7 +343,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Unpublishes and unstages.
+    /// Unpublishes and unstages the volume.
     pub(super) async fn take_down(&mut self, volume: &mut Volume) {
         let unpublished = self.unpublish(volume, &volume.target("one")).await;
         self.report.ok("NodeUnpublishVolume", unpublished);
@@ -382,7 +382,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Undoes all steps, each twice, and repeats them: the data must still be there.
+    /// Undoes all steps, each twice, and repeats them: the data must still exist.
     async fn undone(&mut self, volume: &mut Volume) -> Result<()> {
         let target = volume.target("one");
         self.take_down_twice(volume, &target).await;
@@ -422,7 +422,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Checks a repeated undo, which must succeed; some plugins answer that there is nothing to undo.
+    /// Checks a repeated undo, which must succeed; some plugins respond that there is nothing to undo.
     fn forgiving(&mut self, check: &str, result: Result<(), CsiError>) {
         match result {
             Err(error) if check.ends_with("again") && error.class() == Some(Class::NotFound) => {
@@ -458,7 +458,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Removes the volume that a failed check left behind.
+    /// Removes the volume that remains after a failed check.
     async fn clear_quietly(&self, volume: &Volume) {
         let targets = std::fs::read_dir(&volume.targets).into_iter().flatten().flatten();
         for target in targets.map(|entry| entry.path()) {

@@ -1,4 +1,4 @@
-//! Images that tests make from programs of this machine.
+//! Images that tests create from programs of this machine.
 
 use super::ContainerEngine;
 use anyhow::{Context, Result, ensure};
@@ -31,7 +31,7 @@ impl ContainerEngine {
         self.import(&root, Self::IMAGE, &["ENV PATH=/bin"])
     }
 
-    /// Creates an image whose program does nothing until it is killed, for the option `infra_image`. Returns its name.
+    /// Creates an image whose program sleeps until it is killed, for the option `infra_image`. Returns its name.
     ///
     /// # Errors
     /// Fails if the engine refuses the image.
@@ -62,7 +62,7 @@ impl ContainerEngine {
         self.docker(&arguments).map(drop)
     }
 
-    /// Creates an image with a dynamically linked program and its libraries, whose name is the program's.
+    /// Creates an image with a dynamically linked program and its libraries. The image has the name of the program.
     ///
     /// # Errors
     /// Fails if the libraries cannot be found, or the engine refuses the image.
@@ -88,7 +88,7 @@ impl ContainerEngine {
         Ok(image)
     }
 
-    /// Creates an image of another one with a different stop signal, which neither an import nor a commit can set.
+    /// Creates an image from another one with a different stop signal, which neither an import nor a commit can set.
     ///
     /// # Errors
     /// Fails if the engine's archives of images have an unknown form.

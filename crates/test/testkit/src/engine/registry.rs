@@ -1,4 +1,4 @@
-//! A registry of images that asks for a user and a password.
+//! A registry of images that requires a user and a password.
 
 use super::ContainerEngine;
 use crate::agent::free_port;
@@ -25,7 +25,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The only user.
+    /// The name of the only user.
     pub const USER: &str = "caravan";
     /// The user's password.
     pub const PASSWORD: &str = "hunter-7";
@@ -92,7 +92,7 @@ impl Registry {
         Ok(kill(Pid::from_raw(i32::try_from(self.process.id())?), signal)?)
     }
 
-    /// Uploads an image of an engine as `<address>/<name>`, and removes it from the engine. Returns that name.
+    /// Uploads an image of an engine as `<address>/<name>`, and removes it from the engine. Returns the new name.
     ///
     /// # Errors
     /// Fails if the engine or the registry refuses.
@@ -105,7 +105,7 @@ impl Registry {
         pushed.map(|_| full)
     }
 
-    /// Returns a directory with a `config.json` of the user, as `docker login` writes it.
+    /// Returns a directory with a `config.json` of the user, in the form of `docker login`.
     ///
     /// # Errors
     /// Fails if the file cannot be written.

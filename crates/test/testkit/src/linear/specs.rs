@@ -2,7 +2,8 @@
 
 use super::Spec;
 
-/// A variable, or a job with an enforced index. Each write has its own value, so a comparison of indexes is one of values.
+/// A variable, or a job with an enforced index. Each write has a different value, so comparing indexes
+/// means comparing values.
 #[derive(Clone, Copy, Debug)]
 pub struct Register;
 
@@ -29,7 +30,7 @@ pub enum RegisterRet {
     Value(u64),
     /// The write took effect.
     Done,
-    /// The compared value was another one.
+    /// The compared value differed from the current one.
     Conflict,
 }
 
@@ -65,10 +66,10 @@ impl Spec for Register {
 #[derive(Clone, Copy, Debug)]
 pub struct Lock;
 
-/// An operation on a lock. Each acquisition has its own number.
+/// An operation on a lock. Each acquisition has a unique number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LockOp {
-    /// Acquires the lock if nobody holds it.
+    /// Acquires the lock if it is free.
     Acquire(u64),
     /// Releases an acquisition.
     Release(u64),

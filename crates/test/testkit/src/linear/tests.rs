@@ -18,7 +18,7 @@ fn orders_are_found_or_refused() {
     use RegisterOp::{Cas, Read, Write};
     use RegisterRet::{Conflict, Done, Value};
     let write = answered(0, (1, 4), Write(1), Done);
-    // A read beside a write may return either value; a read after the write returns the new one.
+    // A read during a write may return either value; a read after the write returns the new one.
     for (beside, after, is_good) in [(0, 1, true), (1, 1, true), (0, 0, false), (1, 0, false)] {
         let history = [
             write.clone(),
@@ -37,7 +37,7 @@ fn orders_are_found_or_refused() {
     assert!(check::<Register>(&twice(Conflict)).is_ok());
     let NotLinearizable { longest, stuck } = check::<Register>(&twice(Done)).unwrap_err();
     assert_eq!((longest.len(), stuck.len()), (1, 1));
-    // A write without an answer takes effect late, or never.
+    // A write without a response takes effect late, or never.
     for value in [0, 7] {
         let history = [unanswered(0, 1, Write(7)), answered(1, (8, 9), Read, Value(value))];
         assert!(check::<Register>(&history).is_ok());
@@ -93,7 +93,8 @@ impl SequentialSpec for Reference {
     }
 }
 
-/// Draws a history of three clients. Half of the answers are those of a real register, the others are drawn.
+/// Returns a random history of three clients. Half of the results are taken from a real register, the
+/// others are random.
 fn draw(rng: &mut Rng) -> (Vec<Register1>, bool) {
     let mut tester = LinearizabilityTester::<usize, _>::new(Reference(0));
     let mut real = Reference(0);
@@ -139,7 +140,7 @@ fn both_checkers_agree() {
     assert!(good > 300 && bad > 300, "{good} good, {bad} bad histories");
 }
 
-/// A long history of concurrent writers needs the memory: without it, the search would not end.
+/// Checks a long history of concurrent writers. Without the memory, the search would not end.
 #[test]
 fn long_histories_are_checked() {
     let mut history = Vec::new();
@@ -152,7 +153,7 @@ fn long_histories_are_checked() {
         }
     }
     assert!(check::<Register>(&history).is_ok());
-    // Nobody wrote this value.
+    // No client wrote this value.
     history.push(answered(9, (5000, 5001), RegisterOp::Read, RegisterRet::Value(5)));
     assert!(check::<Register>(&history).is_err());
 }

@@ -1,4 +1,4 @@
-//! Replays the log, call by call.
+//! A replay of the log, call by call.
 
 use super::{Deed, Event, Line, Setting};
 use caravan_volumes::invariants::{Call, Outside, Verb};
@@ -16,7 +16,7 @@ pub struct Held {
     pub staged: BTreeSet<Place>,
     /// The places where the volume is published.
     pub published: BTreeSet<Place>,
-    /// Effects that may exist because the creating call failed or was not answered: the verb of that call, node,
+    /// Effects that may exist because the creating call failed or got no response: the verb of that call, node,
     /// and path (empty for an attachment). They must be undone.
     pub owed: BTreeSet<(Verb, String, String)>,
 }
@@ -28,7 +28,7 @@ pub struct Checked {
     pub wrong: Vec<String>,
     /// The final state by volume.
     pub held: BTreeMap<String, Held>,
-    /// The number of replayed calls about volumes; a test can check that there were some.
+    /// The number of replayed calls about volumes; a test can check that it is not zero.
     pub calls: usize,
 }
 
@@ -105,7 +105,7 @@ impl Replay<'_> {
                 let of_it = self.open.iter().filter(|((instance, ..), _)| instance == node);
                 let orphans: Vec<_> = of_it.map(|(_, open)| open.clone()).collect();
                 for (volume, call) in orphans {
-                    // The call may still be answered, but no longer excludes other calls.
+                    // The plugin may still respond to the call, but the call no longer excludes other calls.
                     self.volume(&volume).outside.end(&call);
                 }
             }
@@ -170,7 +170,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Ends a call without an answer: its effect may exist.
+    /// Ends a call without a response: its effect may exist.
     fn unanswered(&mut self, key: &(String, u32, u64)) {
         let Some((name, call)) = self.open.remove(key) else { return };
         let volume = self.volume(&name);
@@ -194,7 +194,7 @@ impl Volume {
     }
 }
 
-/// Returns the call that `call` undoes.
+/// Returns the verb of the call that `call` undoes.
 fn undone_by(call: &Call<String>) -> Option<Verb> {
     match call.verb {
         Verb::ControllerUnpublish => Some(Verb::ControllerPublish),

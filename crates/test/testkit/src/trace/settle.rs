@@ -1,4 +1,4 @@
-//! Compares the final state with the claims.
+//! A comparison of the final state with the claims.
 
 use super::{Checked, Setting};
 use caravan_volumes::invariants::{Verb, same_users};
@@ -15,7 +15,7 @@ pub fn alloc_of_target(path: &str) -> Option<&str> {
     parts.next().filter(|alloc| !alloc.is_empty())
 }
 
-/// Returns the active claims in an answer of `/v1/volume/csi/:id`. `name` converts a node's id into the id that
+/// Returns the active claims in a response of `/v1/volume/csi/:id`. `name` converts a node's id into the id that
 /// its plugin uses.
 pub fn claims_of(volume: &Value, name: impl Fn(&str) -> String) -> Users {
     let claims = volume["CaravanClaims"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -27,8 +27,8 @@ pub fn claims_of(volume: &Value, name: impl Fn(&str) -> String) -> Users {
         .collect()
 }
 
-/// Returns the users of volumes in a node's mount table, by the volume's name in the path: mount points below the
-/// agent's directory that are published targets (`.../per-alloc/<alloc>/<volume>/<usage>`).
+/// Returns the users of volumes in a node's mount table, by the volume's name in the path. A user has a mount point
+/// below the agent's directory that is a published target (`.../per-alloc/<alloc>/<volume>/<usage>`).
 pub fn users_of_mounts<'a>(node: &str, mounts: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, Users> {
     let mut found: BTreeMap<String, Users> = BTreeMap::new();
     for path in mounts {
@@ -41,8 +41,8 @@ pub fn users_of_mounts<'a>(node: &str, mounts: impl IntoIterator<Item = &'a str>
 }
 
 /// Checks rule 3 at the end of a test: claims = published targets = mounts, nothing is staged or attached without a
-/// claim, nothing remains to be undone. `claims` and `mounts` are by the plugin's id of the volume, nodes by the
-/// plugin's ids of them; `mounts` is absent if it was not read.
+/// claim, and no effect remains to be undone. `claims` and `mounts` have the plugin's id of the volume as key, nodes
+/// have the plugin's ids; `mounts` is absent if it was not read.
 pub fn settled(
     checked: &Checked,
     setting: &Setting,

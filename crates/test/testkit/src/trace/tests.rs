@@ -86,7 +86,7 @@ fn what_is_mounted_must_be_claimed() {
     assert_eq!(wrong.len(), 3, "{wrong:?}");
 }
 
-/// After a failed unpublish of the node the controller must not detach (docs/design/rough-edges.md, 11).
+/// Checks that the controller does not detach after a failed unpublish of the node (docs/design/rough-edges.md, 11).
 #[test]
 fn a_detach_after_a_failed_unpublish_is_found() {
     let log = Log::mounted().call("NodeUnpublishVolume", "Internal", false).ok("ControllerUnpublishVolume");
@@ -98,18 +98,18 @@ fn a_detach_after_a_failed_unpublish_is_found() {
     );
 }
 
-/// A plugin that attaches is never mounted without attaching (docs/design/rough-edges.md, 24).
+/// Checks that no volume of a plugin that attaches is mounted without attaching (docs/design/rough-edges.md, 24).
 #[test]
 fn a_stage_without_attachment_is_found() {
     let log = Log::new().ok("NodeStageVolume");
     let wrong = check(&log.0, &setting(vec![])).wrong;
     assert!(wrong[0].ends_with("begins before the volume is attached to it (rule 4)"), "{wrong:?}");
-    // A failed attachment does not count, whatever the plugin did.
+    // A failed attachment does not count, even if the plugin attached the volume.
     let log = Log::new().call("ControllerPublishVolume", "Internal", true).ok("NodeStageVolume");
     assert_eq!(check(&log.0, &setting(vec![])).wrong.len(), 1);
 }
 
-/// A staging that others use is not ended (docs/design/rough-edges.md, 8 and 9).
+/// Checks that a staging path with other users is not unstaged (docs/design/rough-edges.md, 8 and 9).
 #[test]
 fn an_unstage_under_a_published_target_is_found() {
     let log = Log::mounted().ok("NodeUnstageVolume");
@@ -124,7 +124,7 @@ fn overlapping_calls_are_found_unless_their_process_is_dead() {
     let checked = check(&log.0, &setting(vec![]));
     assert_eq!(checked.wrong, Vec::<String>::new());
     assert_eq!(checked.held["v"].owed, BTreeSet::new());
-    // The agent that made the call is dead: the next one cannot know of it.
+    // The calling agent was killed: the next agent has no record of the call.
     let log = Log::new().begin("NodeStageVolume");
     let at = log.1 + 1;
     let log = log.ok("NodeStageVolume");
@@ -133,7 +133,7 @@ fn overlapping_calls_are_found_unless_their_process_is_dead() {
     assert!(wrong.iter().all(|w| !w.contains("under way")), "{wrong:?}");
 }
 
-/// The possible effect of a failed call is undone or completed (docs/design/rough-edges.md, 10).
+/// Checks that the possible effect of a failed call is undone or completed (docs/design/rough-edges.md, 10).
 #[test]
 fn a_call_that_may_have_been_carried_out_is_owed_its_undoing() {
     for log in [

@@ -12,12 +12,12 @@ pub const AGENT_CONFIG: &str = "/etc/caravan.hcl";
 pub const DATA_DIR: &str = "/var/lib/caravan";
 /// The port of the HTTP API.
 const PORT: u16 = 4646;
-/// How long an agent by emulation may take.
+/// The timeout of an agent under emulation.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The configuration of an agent that is server and client. The lease lasts longer than a slow start of the agent:
-/// otherwise the tasks of a killed agent end. The clock of an emulated processor is not what its kernel measures on a
-/// busy host.
+/// The configuration of an agent that is server and client. The lease lasts longer than a slow start of the
+/// agent: otherwise the tasks of a killed agent would end. On a busy host, the clock of an emulated
+/// processor differs from the measurement of its kernel.
 const CONFIG: &str = r#"
 bind_addr = "127.0.0.1"
 log_level = "DEBUG"
@@ -47,16 +47,16 @@ plugin "exec" {
 }
 "#;
 
-/// Starts the agent in a session of its own; `$1...` is the command before the program.
+/// A script that starts the agent in a separate session; `$1...` is the command before the program.
 const START: &str = r#"
 setsid sh -c 'echo $$ > /run/agent.pid; exec "$@"' start "$@" caravan agent -config /etc/caravan.hcl </dev/null >>/var/log/agent.log 2>&1 &
 "#;
 
 impl Machine {
-    /// Writes the agent's configuration; `more` is appended.
+    /// Writes the agent's configuration; `more` is appended to it.
     ///
     /// # Errors
-    /// Fails if the machine does not answer.
+    /// Fails if the machine does not respond.
     pub fn configure_agent(&self, more: &str) -> Result<()> {
         self.put(AGENT_CONFIG, 0o644, format!("{CONFIG}{more}").as_bytes())
     }
@@ -78,17 +78,17 @@ impl Machine {
         self.wait_agent()
     }
 
-    /// Starts the agent by another program, if one is named, without waiting.
+    /// Starts the agent without waiting, by another program if one is named.
     ///
     /// # Errors
-    /// Fails if the machine does not answer.
+    /// Fails if the machine does not respond.
     pub fn launch_agent(&self, before: &[&str]) -> Result<()> {
         let mut command = vec!["sh", "-c", START, "start"];
         command.extend(before);
         self.run(&command)?.ok().map(drop)
     }
 
-    /// Waits until the agent answers and its node is ready.
+    /// Waits until the agent responds and its node is ready.
     ///
     /// # Errors
     /// Fails after the timeout, or if the agent ends, with the end of its log.
@@ -120,7 +120,8 @@ impl Machine {
         log.map(|output| output.stdout).unwrap_or_else(|error| format!("{error:#}"))
     }
 
-    /// Returns the end of the agent's log, and the status of a job and of the node: the reason why nothing is placed.
+    /// Returns the end of the agent's log, and the status of a job and of the node, to show why no
+    /// allocation is placed.
     fn describe_job(&self, job: &str) -> String {
         let status = |arguments: &[&str]| {
             self.caravan(arguments).map_or_else(|error| format!("{error:#}"), |output| output.all())
@@ -147,17 +148,17 @@ impl Machine {
         self.sh("rm /run/agent.pid").map(drop)
     }
 
-    /// Runs the program as a user of the agent.
+    /// Runs a command of the program with the agent.
     ///
     /// # Errors
-    /// Fails if the machine does not answer.
+    /// Fails if the machine does not respond.
     pub fn caravan(&self, arguments: &[&str]) -> Result<Output> {
         let mut command = vec!["caravan"];
         command.extend(arguments);
         self.run(&command)
     }
 
-    /// Reads a route of the API.
+    /// Returns the response of a route of the API.
     ///
     /// # Errors
     /// Fails if the status is not 200.
@@ -165,7 +166,7 @@ impl Machine {
         self.http(PORT, "GET", path, None)?.json().with_context(|| format!("GET {path}"))
     }
 
-    /// Changes something by the API; an empty answer is `Null`.
+    /// Sends a change to the API; an empty response is `Null`.
     ///
     /// # Errors
     /// Fails if the status is not 200.

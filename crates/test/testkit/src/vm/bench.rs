@@ -1,4 +1,4 @@
-//! A story's machines, and the artifacts of a story that fails.
+//! A story's machines, and the artifacts of a failed story.
 
 use super::cache;
 use super::machine::{Machine, MachineOptions};
@@ -9,10 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a machine may take to pack its logs.
+/// The timeout for a machine to pack its logs.
 const COLLECT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A guest's view of itself, its logs and cores.
+/// A script that collects the state of a guest, its logs and cores.
 const COLLECT: &str = "cd /; mkdir -p /run/report; dmesg > /run/report/dmesg; busybox ps > /run/report/ps; \
     cat /proc/self/mountinfo > /run/report/mountinfo; df > /run/report/df; free > /run/report/free; \
     journalctl -b --no-pager > /run/report/journal; ps -ef > /run/report/ps-ef; \
@@ -62,7 +62,7 @@ impl Bench {
         machine
     }
 
-    /// Removes a machine that the story does not need any more. Its artifacts are lost.
+    /// Removes a machine that the story no longer needs. Its artifacts are lost.
     pub fn discard(&self, machine: Machine) {
         let directory = machine.directory().to_owned();
         drop(machine);
@@ -116,7 +116,7 @@ impl Drop for Bench {
 }
 
 /// Runs a story with machines. If it fails or panics, console, logs and cores of its machines are kept, and their
-/// place is printed.
+/// path is printed.
 ///
 /// # Errors
 /// Fails as the story fails.
@@ -127,7 +127,7 @@ pub fn story(name: &str, body: impl FnOnce(&Bench) -> Result<()>) -> Result<()> 
         states: Mutex::default(),
         has_passed: false,
     };
-    // Artifacts of an earlier failure would mislead.
+    // Artifacts of an earlier failure could be mistaken for new ones.
     tree::remove(&bench.artifacts()?, Seals::Keep)?;
     body(&bench).with_context(|| format!("story {name}"))?;
     bench.has_passed = true;

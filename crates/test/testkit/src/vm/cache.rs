@@ -1,4 +1,4 @@
-//! The files that machines are made of, each built once and found again by its content.
+//! The files of machines, each of which is built once and found again by its content.
 
 use anyhow::{Context, Result};
 use caravan_sys::time::wall_now;
@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-/// How many versions of an object remain. The stories have five kinds of started machines.
+/// The number of versions of an object that are kept. The stories have five kinds of started machines.
 const MAX_VERSIONS: usize = 6;
 
 /// Returns the directory of the cache, below the target directory of cargo.
@@ -43,7 +43,7 @@ pub(super) fn object(kind: &str, key: u64, build: impl FnOnce(&Path) -> Result<(
         .map_err(|(_, error)| error)
         .with_context(|| format!("lock the machines' {kind}"))?;
     if path.exists() {
-        // The age of an object is that of its last use.
+        // The age of an object is the time since its last use.
         let _ = File::open(&path).and_then(|file| file.set_modified(wall_now()));
         return Ok(path);
     }
@@ -68,7 +68,7 @@ pub(super) fn key_of_file(path: &Path) -> Result<u64> {
     Ok(key(&(path, metadata.len(), metadata.modified()?)))
 }
 
-/// Removes the versions of an object that were not used for the longest time. A machine that runs keeps its files
+/// Removes the versions of an object that were not used for the longest time. A running machine keeps its files
 /// open, so that it loses nothing.
 fn prune(directory: &Path, kind: &str) -> Result<()> {
     let mut versions = Vec::new();

@@ -1,4 +1,4 @@
-//! The test's end of the channel into a machine. Requests of several threads are answered in any order.
+//! The test's end of the channel into a machine. Requests of several threads get responses in any order.
 
 use super::protocol::{FAILED, Frame, GET};
 use anyhow::{Context, Result, bail};
@@ -12,15 +12,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// How long one attempt to reach a machine waits before the next one connects again. QEMU discards the bytes of a
-/// closed connection, so that no attempt leaves a part of a request behind.
+/// The time for which one attempt to reach a machine waits before the next one connects. QEMU discards the bytes of a
+/// closed connection, so that no attempt leaves a partial request.
 const ATTEMPT: Duration = Duration::from_secs(10);
-/// How long a call waits before it asks whether the machine still answers. A kernel under emulation can hang for good, for example
-/// after a lost timer interrupt, and some calls take twenty minutes.
+/// The time for which a call waits before it checks that the machine still responds. A kernel under
+/// emulation can hang permanently, for example after a lost timer interrupt, and some calls take twenty
+/// minutes.
 const LIFE_INTERVAL: Duration = Duration::from_secs(30);
-/// How long a machine on a busy host takes to answer.
+/// The time in which a machine on a busy host responds.
 const LIFE_TIMEOUT: Duration = Duration::from_secs(120);
-/// The file that the first request of a connection reads: it differs between starts of a machine (random(4)).
+/// The file that the first request of a connection reads: its content differs between starts of a machine
+/// (random(4)).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 type Pending = Arc<Mutex<HashMap<u32, Sender<Frame>>>>;
@@ -35,7 +37,7 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// Connects until the helper answers. Returns the channel and the machine's boot id.
+    /// Connects until the helper responds. Returns the channel and the machine's boot id.
     pub(super) fn open(path: &Path, deadline: Instant) -> Result<(Self, String)> {
         loop {
             let attempt = Self::connect(path).and_then(|channel| {
@@ -65,7 +67,7 @@ impl Channel {
                     let _ = sender.send(frame);
                 }
             }
-            // The callers see the end of their senders.
+            // The callers receive the end of their senders.
             waiting.lock().clear();
         });
         let next = AtomicU32::new(std::process::id().rotate_left(16));
@@ -94,7 +96,7 @@ impl Channel {
 }
 
 impl Channel {
-    /// Waits for a response, as long as the machine answers other requests.
+    /// Waits for a response, as long as the machine responds to other requests.
     fn wait(
         &self,
         response: &Receiver<Frame>,
@@ -103,7 +105,7 @@ impl Channel {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            // The proof itself waits for its whole time.
+            // The check also waits for its complete timeout.
             let is_long = left > LIFE_TIMEOUT;
             match response.recv_timeout(if is_long { LIFE_INTERVAL } else { left }) {
                 Err(RecvTimeoutError::Timeout) if is_long => self.prove_life()?,

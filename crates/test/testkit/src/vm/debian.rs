@@ -9,10 +9,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The packages besides the essential packages of Debian.
+/// The packages in addition to the essential packages of Debian.
 const PACKAGES: &str = "systemd-sysv,dbus,udev,kmod,iproute2,procps,util-linux,mount,sudo,fdisk,\
     e2fsprogs,xfsprogs,lvm2,thin-provisioning-tools,nfs-kernel-server,apparmor,systemd-timesyncd";
-/// Documents, which no story reads.
+/// Paths of documents, which no story reads.
 const LEFT_OUT: [&str; 3] = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*"];
 /// The release of a host that is no Debian system.
 const DEFAULT_RELEASE: &str = "bookworm";
@@ -23,7 +23,7 @@ const DEPMOD: &str = "/sbin/depmod";
 /// The size of the root disk in bytes, most of which is a hole.
 const SIZE: u64 = 4 << 30;
 
-/// Services that a story starts itself, and services that wait for a person.
+/// Services that a story starts explicitly, and services that wait for a person.
 const MASKED: [&str; 9] = [
     "apt-daily.timer",
     "apt-daily-upgrade.timer",
@@ -52,7 +52,7 @@ pub(super) fn disk(kernel: &Kernel, programs: &[PathBuf]) -> Result<PathBuf> {
     let keys = programs.iter().map(|path| cache::key_of_file(path)).collect::<Result<Vec<_>>>()?;
     let key = cache::key(&(keys, FILES, MASKED, SIZE, DEPMOD, &kernel.version, &packages));
     cache::object("debian-root", key, |next| {
-        // Beside the result, because /tmp may be small.
+        // Next to the result, because /tmp may be small.
         let work = tempfile::tempdir_in(cache::directory()?)?;
         let tree = work.path();
         run(Command::new("tar").arg("-xpf").arg(&packages).arg("-C").arg(tree))?;

@@ -17,8 +17,8 @@ pub enum Content {
     Image(PathBuf),
 }
 
-/// A disk of a machine, in addition to its root. The first one is `/dev/vdb`; if it has a file system, it is mounted at
-/// `/var/lib`.
+/// A disk of a machine, in addition to its root. The first disk is `/dev/vdb`; if it has a file system, it
+/// is mounted at `/var/lib`.
 #[derive(Clone, Debug)]
 pub struct Disk {
     /// The first content.
@@ -55,7 +55,7 @@ impl Disk {
         let file = File::options().create(true).append(true).open(&image)?;
         file.set_len(self.size).context("set the size of a disk")?;
         if let Content::Ext4 = self.content {
-            // A complete initialization, so that the kernel does not go on writing when the disk is idle.
+            // A complete initialization, so that the kernel does not continue to write when the disk is idle.
             let complete = "lazy_itable_init=0,lazy_journal_init=0";
             run(Command::new(find("mkfs.ext4", "e2fsprogs")?)
                 .args(["-q", "-F", "-E", complete])
@@ -86,7 +86,7 @@ impl Disk {
         }
         let mut arguments: Vec<String> =
             nodes.into_iter().flat_map(|node| ["-blockdev".to_owned(), node]).collect();
-        // Without these commands a log contains nothing but writes and flushes.
+        // Without these commands a log contains only writes and flushes.
         let device = format!(
             "virtio-blk-pci,drive=disk{number},serial=disk{number},discard=off,write-zeroes=off,write-cache=on"
         );

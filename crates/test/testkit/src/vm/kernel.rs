@@ -32,7 +32,7 @@ impl Kernel {
         Ok(Self { image: root.join(format!("boot/vmlinuz-{version}")), root, version })
     }
 
-    /// Returns the files of a module and of the modules below it, in the order of their loading.
+    /// Returns the files of a module and of its dependencies, in the order of their loading.
     pub(super) fn module(&self, name: &str) -> Result<Vec<PathBuf>> {
         let modules = self.root.join("lib/modules").join(&self.version);
         let list = fs::read_to_string(modules.join("modules.dep")).context("read the list of modules")?;
@@ -84,7 +84,7 @@ fn visit(
     loaded: &mut Vec<String>,
     depth: usize,
 ) -> Result<()> {
-    // A list that names a module below itself would never end.
+    // Without a limit, a list in which a module depends on itself would never end.
     if depth > 20 {
         bail!("module {name} depends on itself");
     }

@@ -20,9 +20,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a machine may take to start; by emulation on an idle host it takes about 5 s.
+/// The timeout for the start of a machine; under emulation on an idle host a start takes about 5 s.
 const START_TIMEOUT: Duration = Duration::from_secs(240);
-/// How long a command in a machine may take.
+/// The timeout of a command in a machine.
 const RUN_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The content of a machine's root.
@@ -34,7 +34,7 @@ pub enum System {
     Systemd,
 }
 
-/// The parts of a machine.
+/// The configuration of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineOptions {
     /// The name in messages and the host name.
@@ -70,13 +70,13 @@ impl MachineOptions {
         }
     }
 
-    /// Returns a machine with systemd, without the program under test and without further disks.
+    /// Returns a machine with systemd, without the program under test and without additional disks.
     pub fn with_systemd(name: &str) -> Self {
         Self { system: System::Systemd, disks: Vec::new(), programs: Vec::new(), ..Self::new(name) }
     }
 }
 
-/// A running machine. Clones are the same machine; the last one ends it and removes its files.
+/// A running machine. Clones are the same machine. Dropping the last clone ends the machine and removes its files.
 #[derive(Clone, Debug)]
 pub struct Machine(Arc<Inner>);
 
@@ -84,27 +84,28 @@ pub struct Machine(Arc<Inner>);
 struct Inner {
     options: MachineOptions,
     qmp: Mutex<Qmp>,
-    /// The channel, absent while the machine starts again, and the boot id.
+    /// The channel, absent while the machine restarts, and the boot id.
     channel: RwLock<(Option<Arc<Channel>>, String)>,
-    // Ends before the directory is removed.
+    // The process ends before the directory is removed.
     process: Mutex<Process>,
     directory: tempfile::TempDir,
 }
 
-/// Where a machine's state begins.
+/// The state in which a machine begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Begin<'a> {
     /// At the start of the kernel.
     Kernel,
-    /// Where a saved machine stopped; its files are in this directory.
+    /// At the saved state of another machine; its files are in this directory.
     Saved(&'a Path),
 }
 
 impl Machine {
-    /// Starts a machine and waits until it answers.
+    /// Starts a machine and waits until it responds.
     ///
     /// # Errors
-    /// Fails if a package is missing, or if the machine does not answer in time; the error has the end of the console.
+    /// Fails if a package is missing, or if the machine does not respond in time; the error has the end of
+    /// the console.
     pub fn start(options: MachineOptions) -> Result<Self> {
         Self::begin(options, Begin::Kernel)
     }
@@ -159,7 +160,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Gives a restored machine the present time, and randomness of its own.
+    /// Sets the present time and new random bytes in a restored machine.
     fn renew(&self) -> Result<()> {
         let now = caravan_sys::time::wall_now().duration_since(std::time::UNIX_EPOCH)?.as_secs();
         let mut random = [0_u8; 64];
@@ -173,12 +174,12 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns the parts of the machine.
+    /// Returns the configuration of the machine.
     pub(super) fn options(&self) -> &MachineOptions {
         &self.0.options
     }
 
-    /// Returns the name.
+    /// Returns the name of the machine.
     pub fn name(&self) -> &str {
         &self.0.options.name
     }
@@ -216,7 +217,7 @@ impl Machine {
     /// Runs a program with arguments as root.
     ///
     /// # Errors
-    /// Fails if the machine does not answer or the program does not exist; not if the program fails.
+    /// Fails if the machine does not respond or the program does not exist; not if the program fails.
     pub fn run(&self, command: &[&str]) -> Result<Output> {
         self.run_with(command, b"", RUN_TIMEOUT)
     }
@@ -224,7 +225,7 @@ impl Machine {
     /// Runs a program with arguments and a standard input.
     ///
     /// # Errors
-    /// As [`Self::run`], and if the program runs longer than the timeout; then it continues.
+    /// As [`Self::run`], and if the program runs longer than the timeout; the program then continues.
     pub fn run_with(&self, command: &[&str], input: &[u8], timeout: Duration) -> Result<Output> {
         let mut parts = vec![input.to_vec()];
         parts.extend(command.iter().map(|word| word.as_bytes().to_vec()));
@@ -252,7 +253,7 @@ impl Machine {
     /// Returns all processes that have arguments: their ids, and their arguments separated by spaces.
     ///
     /// # Errors
-    /// Fails if the machine does not answer.
+    /// Fails if the machine does not respond.
     pub fn processes(&self) -> Result<Vec<(u32, String)>> {
         // Processes that end meanwhile are reported as errors.
         let listed = self.run(&["sh", "-c", "head -v -c 4096 /proc/[0-9]*/cmdline"])?.stdout;
@@ -264,7 +265,7 @@ impl Machine {
         Ok(entries.collect())
     }
 
-    /// Writes a file; `mode` has its permissions.
+    /// Writes a file with the permissions `mode`.
     ///
     /// # Errors
     /// Fails if the file cannot be written.
@@ -284,7 +285,7 @@ impl Machine {
     /// Sends an HTTP request to a port of the machine's loopback interface.
     ///
     /// # Errors
-    /// Fails without an answer in HTTP.
+    /// Fails without a response in HTTP.
     pub fn http(&self, port: u16, method: &str, path: &str, body: Option<&Value>) -> Result<Reply> {
         let body = body.map(ToString::to_string).unwrap_or_default();
         let head =
@@ -328,17 +329,17 @@ impl Machine {
     /// Presses the reset button, and waits until the machine has started again.
     ///
     /// # Errors
-    /// Fails if the machine does not answer in time.
+    /// Fails if the machine does not respond in time.
     pub fn reset(&self) -> Result<()> {
         self.qmp("system_reset", &json!({}))?;
         self.wait_for_start()
     }
 
-    /// Restarts the machine in order: services end, then all processes, then file systems are unmounted. Waits until
-    /// the machine has started again.
+    /// Restarts the machine gracefully: services end, then all processes, then file systems are unmounted.
+    /// Waits until the machine has restarted.
     ///
     /// # Errors
-    /// Fails if the machine does not answer in time.
+    /// Fails if the machine does not respond in time.
     pub fn reboot(&self) -> Result<()> {
         self.run(&["reboot"])?.ok()?;
         self.wait_for_start()
@@ -363,7 +364,7 @@ impl Machine {
         }
     }
 
-    /// Waits until the machine has switched itself off or QEMU has ended.
+    /// Waits until the machine has powered off or QEMU has ended.
     ///
     /// # Errors
     /// Fails after the timeout.
@@ -373,7 +374,7 @@ impl Machine {
         })
     }
 
-    /// Returns the present length in bytes of a logged disk's log: all writes that are complete are in it.
+    /// Returns the present length in bytes of a logged disk's log, which includes all complete writes.
     ///
     /// # Errors
     /// Fails if the disk has no log.
@@ -436,7 +437,7 @@ fn arguments(
     add("-kernel", root.kernel.display().to_string());
     add("-initrd", root.initramfs.display().to_string());
     let more = &options.kernel_arguments;
-    // Names of interfaces follow their order, and a panic ends in a new start.
+    // Names of interfaces follow their order, and a panic leads to a new start.
     add("-append", format!("console=ttyS0 quiet net.ifnames=0 panic=1 {more}"));
     if let Begin::Saved(from) = begin {
         add("-incoming", format!("exec:cat {}", from.join("state").display()));
@@ -449,7 +450,7 @@ fn arguments(
     all
 }
 
-/// Returns the address of a network interface, which differs between machines of other names.
+/// Returns the address of a network interface, which differs between machines of different names.
 fn mac(name: &str, number: usize) -> String {
     let bytes = super::cache::key(&(name, number)).to_le_bytes();
     format!("52:54:00:{:02x}:{:02x}:{:02x}", bytes[0], bytes[1], bytes[2])

@@ -1,28 +1,29 @@
 //! Frames between a test and the helper in a machine, the same in both directions.
 //!
-//! A frame is the mark, the length of the rest as 32 bits, the id of the request, a code (of a request: its kind; of
-//! a response: the exit code), and parts, each with its length. Numbers are little-endian.
+//! A frame is the mark, the length of the rest as 32 bits, the id of the request, a code, and parts, each
+//! with its length. The code of a request is its kind, and the code of a response is the exit code. Numbers
+//! are little-endian.
 
 use std::io::{self, ErrorKind, Read, Write};
 
 /// The name of the channel's port.
 pub const PORT: &str = "caravan.guest";
 
-/// Runs a program. Parts: standard input, program, arguments. Response: standard output, standard error.
+/// A request to run a program. Parts: standard input, program, arguments. Response: standard output, standard error.
 pub const RUN: i32 = 1;
-/// Writes a file at once. Parts: path, mode in octal digits, content.
+/// A request to write a file in one step. Parts: path, mode in octal digits, content.
 pub const PUT: i32 = 2;
-/// Reads a file. Part: path. Response: content.
+/// A request to read a file. Part: path. Response: content.
 pub const GET: i32 = 3;
-/// Sends bytes to a TCP address and reads until the end. Parts: address, bytes. Response: bytes.
+/// A request to send bytes to a TCP address and to read until the end. Parts: address, bytes. Response: bytes.
 pub const DIAL: i32 = 4;
 
-/// The code of a response that is no result of a program: its first part is the reason.
+/// The code of a response without a result of a program: its first part is the reason.
 pub const FAILED: i32 = i32::MIN;
 
-/// Finds the begin of a frame again after a connection that broke within one.
+/// The mark by which a reader finds the next frame after a connection that broke within a frame.
 const MARK: [u8; 4] = *b"\x00CvM";
-/// A longer frame is a broken one.
+/// The maximum length of a valid frame.
 const MAX_LENGTH: usize = 1 << 30;
 
 /// A request or a response.
@@ -37,10 +38,10 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Writes the frame at once.
+    /// Writes the frame in one write.
     ///
     /// # Errors
-    /// Fails as the writer fails, and for a frame of a gibibyte.
+    /// Fails as the writer fails, and for a frame of more than a gibibyte.
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
         let length = 8 + self.parts.iter().map(|part| 4 + part.len()).sum::<usize>();
         let number = |n: usize| u32::try_from(n).map(u32::to_le_bytes).map_err(io::Error::other);

@@ -9,15 +9,17 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Ends QEMU when its standard input ends: with the process of the test, even if that is killed.
+/// A script that ends QEMU when its standard input ends: with the process of the test, even if that process
+/// is killed.
 const LIFELINE: &str = r#""$@" </dev/null & qemu=$!; read -r _; kill -9 "$qemu"; wait "$qemu""#;
 
-/// How long a machine under KVM may take to its first message. By emulation it takes less than 20 s on a loaded host.
+/// The timeout for the first message of a machine under KVM. Under emulation it takes less than 20 s on a
+/// loaded host.
 const KVM_TRIAL: Duration = Duration::from_secs(20);
-/// What the initramfs of the trial prints.
+/// The text that the initramfs of the trial prints.
 const HELLO: &str = "caravan-kvm-works";
 
-/// How instructions of a machine are executed.
+/// The method by which instructions of a machine are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
     /// By the processor.
@@ -32,7 +34,7 @@ impl Accelerator {
         if !Path::new("/dev/kvm").exists() {
             return Ok(Self::Tcg);
         }
-        // A hypervisor below may behave differently after the next boot of the host.
+        // A hypervisor below the host may behave differently after the next boot of the host.
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         let verdict = cache::object("kvm", cache::key(&boot), |next| {
             let works = trial(root)?;
@@ -74,12 +76,12 @@ fn trial(root: &Root) -> Result<bool> {
     Ok(fs::read_to_string(&console).unwrap_or_default().contains(HELLO))
 }
 
-/// A running QEMU, which ends with this value.
+/// A running QEMU, which ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Process(Child);
 
 impl Process {
-    /// Starts QEMU. Its messages go to a file.
+    /// Starts QEMU. Its messages are written to a file.
     pub(super) fn start(arguments: &[String], messages: &Path) -> Result<Self> {
         let qemu = find("qemu-system-x86_64", "qemu-system-x86")?;
         let messages = File::options().create(true).append(true).open(messages)?;
@@ -101,7 +103,7 @@ impl Process {
         let listed = fs::read_to_string(children).unwrap_or_default();
         let Some(qemu) = listed.split_whitespace().next() else { return Ok(false) };
         let status = fs::read_to_string(format!("/proc/{qemu}/stat")).unwrap_or_default();
-        // A zombie has ended.
+        // A zombie process has ended.
         Ok(status.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with('Z'))
             && !status.is_empty())
     }
@@ -117,7 +119,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The end of its standard input makes the shell kill QEMU.
+        // The shell kills QEMU when its standard input ends.
         drop(self.0.stdin.take());
         let _ = self.0.wait();
     }

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long QEMU may take to execute a command; a loaded machine is slow.
+/// The timeout of a command of QEMU; a loaded machine is slow.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A connection that can execute commands.

@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Tools that busybox does not have, or has with other flags, with their packages.
+/// Tools that busybox lacks, or supports with other flags, with their packages.
 const TOOLS: [(&str, &str); 8] = [
     ("mkfs.ext4", "e2fsprogs"),
     ("e2fsck", "e2fsprogs"),
@@ -136,7 +136,7 @@ fn disk(kernel: &Kernel, busybox: &Path, programs: &[PathBuf]) -> Result<PathBuf
     let fixed = (SCRIPTS, FILES, DIRECTORIES, SIZE);
     let key = cache::key(&(keys, fixed, &kernel.version, cache::key_of_file(busybox)?));
     cache::object("root", key, |next| {
-        // Beside the result, because /tmp may be small.
+        // Next to the result, because /tmp may be small.
         let work = tempfile::tempdir_in(cache::directory()?)?;
         let root = work.path();
         for directory in DIRECTORIES {
@@ -161,7 +161,7 @@ fn disk(kernel: &Kernel, busybox: &Path, programs: &[PathBuf]) -> Result<PathBuf
     })
 }
 
-/// Makes an ext4 file system with the content of a directory.
+/// Creates an ext4 file system with the content of a directory.
 pub(super) fn file_system(root: &Path, size: u64, next: &Path) -> Result<()> {
     fs::File::create(next)?.set_len(size)?;
     let lazy = "lazy_itable_init=1,lazy_journal_init=1";
@@ -184,7 +184,7 @@ fn links(root: &Path, busybox: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Installs a program with its libraries. A program under test loses its symbols, which are most of its size.
+/// Installs a program with its libraries. The symbols of a program under test are removed: they are most of its size.
 pub(super) fn install(root: &Path, directory: &str, program: &Path, strip: bool) -> Result<()> {
     let name = program.file_name().context("a program without a name")?;
     // The program replaces busybox's links of the same name.
@@ -197,7 +197,7 @@ pub(super) fn install(root: &Path, directory: &str, program: &Path, strip: bool)
     let target = root.join(directory).join(name);
     copy(program, &target)?;
     if strip {
-        // Best effort: a program of another kind remains as it is.
+        // Best effort: a program of another kind remains unchanged.
         let _ = run(Command::new("strip").arg(&target));
     }
     for library in libraries(program)? {

@@ -1,4 +1,4 @@
-//! Saved machines: a story begins with a machine that has started already, and a machine can be copied.
+//! Saved machines: a story begins with a machine that has already started, and a machine can be copied.
 
 use super::cache;
 use super::disk;
@@ -14,12 +14,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long the memory of a machine may take to be written or read.
+/// The timeout for writing or reading the memory of a machine.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(180);
 
 impl Machine {
-    /// Returns the directory with the state after the start of a machine. The state is made once and kept in the cache, so
-    /// that all such machines have the same boot id.
+    /// Returns the directory with the state after the start of a machine. The state is created once and
+    /// kept in the cache, so that all such machines have the same boot id.
     ///
     /// # Errors
     /// As [`Machine::start`].
@@ -36,7 +36,7 @@ impl Machine {
     }
 
     /// Writes memory and disks to a directory, and continues. The log of a restored machine's disk begins with the
-    /// content that the disk had here.
+    /// content of the disk at this time.
     ///
     /// # Errors
     /// Fails if QEMU refuses or the directory cannot be written.
@@ -55,7 +55,7 @@ impl Machine {
         self.resume()
     }
 
-    /// Starts a machine in a saved state. The options must be those of the saved machine, apart from the name.
+    /// Starts a machine in a saved state. The options must equal the options of the saved machine, except the name.
     ///
     /// # Errors
     /// Fails if QEMU cannot read the state.

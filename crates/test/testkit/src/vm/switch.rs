@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// How many frames wait for a machine that does not read; further ones are lost, as on a real switch.
+/// The number of frames that wait for a machine that does not read; further frames are lost, as on a real switch.
 const MAX_QUEUE: usize = 1024;
-/// A longer frame is a broken one: QEMU sends at most 64 KiB and headers.
+/// The maximum length of a valid frame: QEMU sends at most 64 KiB and headers.
 const MAX_FRAME: usize = 70_000;
 
 type Ports = Arc<Mutex<HashMap<u64, SyncSender<Arc<Vec<u8>>>>>>;
@@ -57,7 +57,7 @@ impl EtherSwitch {
 impl Drop for EtherSwitch {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::Relaxed);
-        // The connection wakes the thread, which sees that the switch is closed.
+        // The connection wakes the thread, which then finds the switch closed.
         let _ = UnixStream::connect(self.socket());
     }
 }
@@ -83,7 +83,7 @@ fn connect(number: u64, mut stream: UnixStream, ports: &Ports) -> Result<()> {
             let frame = Arc::new(frame);
             for (port, sender) in ports.lock().iter() {
                 if *port != number {
-                    // A full queue loses the frame.
+                    // If the queue is full, the frame is lost.
                     let _ = sender.try_send(Arc::clone(&frame));
                 }
             }
@@ -120,7 +120,7 @@ mod tests {
             from.write_all(&u32::try_from(text.len())?.to_be_bytes())?;
             Ok(from.write_all(text)?)
         };
-        // The switch knows a machine from its first frame on at the latest.
+        // The switch has a port for a machine from its first frame on at the latest.
         let received = |from: &mut UnixStream, to: &mut UnixStream, text: &[u8]| -> Result<()> {
             to.set_read_timeout(Some(std::time::Duration::from_millis(50)))?;
             crate::eventually("a frame", || {

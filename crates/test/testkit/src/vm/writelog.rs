@@ -1,11 +1,12 @@
 //! The log of a disk's writes and flushes, and images of the disk after a power cut.
 //!
-//! QEMU's driver `blklogwrites` writes the format of the device-mapper target log-writes (Linux documentation,
-//! admin-guide/device-mapper/log-writes): a sector with the superblock, then entries, each a sector with the header and the
-//! data. An entry is complete before the machine learns that its write or flush is.
+//! QEMU's driver `blklogwrites` writes the format of the device-mapper target log-writes (Linux
+//! documentation, admin-guide/device-mapper/log-writes): a sector with the superblock, then entries, each a
+//! sector with the header and the data. An entry is complete before its write or flush is reported to the
+//! machine as complete.
 //!
-//! A disk keeps all writes before a completed flush. Of the later writes it may keep any sectors, and the one or the
-//! other of two writes to the same sector.
+//! A disk keeps all writes before a completed flush. Of the later writes it may keep any sectors, and any one of
+//! two writes to the same sector.
 
 use crate::chaos::rng::Rng;
 use anyhow::{Context, Result, ensure};
@@ -22,13 +23,13 @@ const VERSION: u64 = 1;
 const FLUSH: u64 = 1;
 const FUA: u64 = 2;
 const DISCARD: u64 = 4;
-/// The unit that a disk writes at once, in bytes.
+/// The unit that a disk writes completely or not at all, in bytes.
 const SECTOR: u64 = 512;
 
-/// What an entry of the log records.
+/// The kind of an entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Data for sectors from this one on, in units of the log's sector size.
+    /// A write to sectors from this one on, in units of the log's sector size.
     Write {
         /// The first sector on the disk.
         sector: u64,
@@ -44,15 +45,15 @@ pub enum Kind {
 /// An entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What the entry records.
+    /// The recorded operation.
     pub kind: Kind,
-    /// Where the entry begins in the log, in bytes.
+    /// The offset of the entry in the log, in bytes.
     pub begin: u64,
-    /// Where the entry's data begins in the log, in bytes.
+    /// The offset of the entry's data in the log, in bytes.
     pub data: u64,
 }
 
-/// A log that is not written any more.
+/// A log that is complete.
 #[derive(Debug)]
 pub struct WriteLog {
     file: File,
@@ -82,7 +83,7 @@ impl WriteLog {
             let [at, count, flags, _] = [0, 8, 16, 24].map(|offset| number(&header, offset));
             let data = begin + sector;
             let end = data + if flags & DISCARD == 0 { count * sector } else { 0 };
-            // QEMU reserves the place of an entry before it writes there.
+            // QEMU reserves the space of an entry before it writes the entry.
             if (count == 0 && flags & FLUSH == 0) || end > length {
                 break;
             }
@@ -104,12 +105,13 @@ impl WriteLog {
         &self.entries
     }
 
-    /// Returns the number of entries that a log of some length contained.
+    /// Returns the number of entries that a log of the given length contained.
     pub fn entries_within(&self, length: u64) -> usize {
         self.entries.partition_point(|entry| entry.begin < length)
     }
 
-    /// Makes the image that a power cut leaves after the first `cut` entries, in a file with the disk's first content.
+    /// Creates the image that a power cut leaves after the first `cut` entries, in a file with the disk's
+    /// first content.
     ///
     /// # Errors
     /// Fails if a file cannot be read or written.
@@ -142,14 +144,14 @@ impl WriteLog {
     }
 }
 
-/// How many writes a power cut affected.
+/// The number of writes that a power cut affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Writes after the last flush.
+    /// The number of writes after the last flush.
     pub volatile: usize,
-    /// Writes of these that were lost as a whole.
+    /// The number of these writes that were lost completely.
     pub dropped: usize,
-    /// Writes of these of which a part was lost.
+    /// The number of these writes of which a part was lost.
     pub torn: usize,
 }
 
@@ -161,7 +163,7 @@ struct Survivors {
     outcome: Outcome,
 }
 
-/// Decides which writes survive. `scale` is the number of sectors of 512 bytes in one of the log.
+/// Returns the surviving writes. `scale` is the number of sectors of 512 bytes in one sector of the log.
 fn survivors(entries: &[Entry], scale: u64, seed: u64) -> Survivors {
     let mut rng = Rng::new(seed);
     let mut survivors = Survivors::default();
@@ -179,7 +181,7 @@ fn survivors(entries: &[Entry], scale: u64, seed: u64) -> Survivors {
         }
     }
     survivors.outcome.volatile = volatile.len();
-    // A cut right after a busy time loses everything, one after an idle time almost nothing.
+    // A cut right after a busy time loses all writes, a cut after an idle time almost none.
     let lost = *rng.pick(&[0, 10, 50, 90, 100]);
     let mut in_order = volatile;
     if rng.percent(50) {
@@ -196,7 +198,7 @@ fn survivors(entries: &[Entry], scale: u64, seed: u64) -> Survivors {
         let is_torn = count > 1 && rng.percent(25);
         survivors.outcome.torn += usize::from(is_torn);
         for offset in 0..count {
-            // A later write that was durable when it was complete stays.
+            // A later write that was durable when it was complete is kept.
             let newer = survivors.sectors.get(&(sector + offset)).filter(|(other, _)| *other > number);
             let is_outdated = newer.is_some_and(|(other, _)| is_durable(&entries[*other]));
             if !is_outdated && (!is_torn || rng.percent(50)) {
@@ -234,7 +236,7 @@ mod tests {
 
     fn superblock() -> Vec<u8> {
         let mut log = Vec::new();
-        // QEMU updates the number of entries only now and then, so the reader ignores it.
+        // QEMU updates the number of entries only occasionally, so the reader ignores it.
         for value in [MAGIC, VERSION, 0] {
             log.extend(value.to_le_bytes());
         }
@@ -282,7 +284,7 @@ mod tests {
         write(&mut log, 2, 2, 4, 0);
         let fixture = Fixture::new(&log);
         assert_eq!(fixture.log.entries().len(), 5);
-        // Before any flush everything may be lost.
+        // Before any flush all writes may be lost.
         assert!(fixture.images(2).contains(&[0, 0, 0, 0]));
         // The flush keeps the newest write of each sector.
         assert_eq!(fixture.images(3), BTreeSet::from([[1, 2, 0, 0]]));
@@ -328,7 +330,7 @@ mod tests {
         let mut log = superblock();
         write(&mut log, 0, 1, 1, 0);
         let length = u64::try_from(log.len()).unwrap();
-        // Reserved, but not written.
+        // The space of an entry is reserved, but not written.
         log.resize(log.len() + 1024, 0);
         let fixture = Fixture::new(&log);
         assert_eq!(fixture.log.entries().len(), 1);

@@ -5,7 +5,7 @@
 use super::{Action, Step};
 use crate::chaos::rng::Rng;
 
-/// Makes the random numbers of the servers differ from those of the other steps.
+/// A constant that is combined with the seed, so that servers have other random numbers than the other steps.
 const SALT: u64 = 0x5e17_5e17_5e17_5e17;
 /// The percentage of steps before which a server's step is inserted.
 const SHARE: u64 = 35;
@@ -19,8 +19,8 @@ enum Condition {
     Cut,
 }
 
-/// Returns the steps with steps of servers between them. Most of the time a majority of the servers is well; at times
-/// no majority exists, and the cluster waits for one.
+/// Returns the steps with steps of servers between them. Most of the time a majority of the servers runs
+/// and is connected; at times no majority exists, and the cluster waits for one.
 pub(super) fn insert(seed: u64, count: usize, steps: Vec<Step>) -> Vec<Step> {
     let mut rng = Rng::new(seed ^ SALT);
     let mut servers = vec![Condition::default(); count];

@@ -1,4 +1,4 @@
-//! Reads the file of a writer's stamps, also after a writer was killed within a write.
+//! The file of a writer's stamps, read also after a writer was killed within a write.
 //!
 //! The kernel may end a write of a killed process at the border of a page. Such a line has no end, and the first stamp of
 //! the next writer follows in the same line. Example: `ID1.17 42` is torn after `ID1.17 4`, and the next writer appends
@@ -45,7 +45,7 @@ fn split(line: &str) -> Result<(&str, Stamp)> {
     Ok((torn, Stamp { alloc: alloc.to_owned(), run: run.to_owned(), at: at.parse()? }))
 }
 
-/// Returns the stamp that a torn line stands for; `None` if its writer is not known.
+/// Returns the stamp that a torn line began; `None` if its writer is unknown.
 fn owner(torn: &str, last: Option<&Stamp>) -> Result<Option<Stamp>> {
     let at = last.map_or(0, |last| last.at);
     if let Some(last) = last
@@ -115,7 +115,7 @@ mod tests {
         Ok(())
     }
 
-    /// A torn line excuses nothing else.
+    /// Checks that a torn line hides no other fault.
     #[test]
     fn planted_faults_are_found() -> Result<()> {
         let goes_on = format!("{A}.17 42\n{A}.17 4{B}.18 45\n{A}.17 46\n");
@@ -123,7 +123,7 @@ mod tests {
         let garbage = format!("{A}.17 42\nxyz{B}.18 45\n");
         assert!(read(&garbage).is_err());
         assert!(read(&format!("{A}.17 42\nxyz")).is_err());
-        // The torn line is that of a writer whose successor already wrote.
+        // The torn line belongs to a writer whose successor already wrote.
         let late = format!("{A}.17 42\n{B}.18 43\n{A}.17 4{B}.18 45\n");
         assert!(one_writer_at_a_time(&read(&late)?).is_err());
         Ok(())
