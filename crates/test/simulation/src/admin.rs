@@ -1,4 +1,4 @@
-//! Changes of the membership and of the feature level, as the leader makes them.
+//! Changes of the membership and of the feature level, which the leader makes.
 
 use crate::command::{Action, Command};
 use crate::net::{OUTSIDE, Work, host_of};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// Entries that a server may lack when it becomes a voter.
+/// The number of entries that a server may lack when it becomes a voter.
 const MAX_LAG: u64 = 20;
 
 pub(crate) async fn run(sim: Sim, mut lots: Lots) {
@@ -21,7 +21,7 @@ pub(crate) async fn run(sim: Sim, mut lots: Lots) {
             let sim = target.clone();
             Box::pin(async move {
                 let handle = sim.handle(leader)?;
-                // The next round tries again.
+                // The next round retries.
                 let _ = step(&sim, leader, &handle).await;
                 Some(())
             })
@@ -40,7 +40,8 @@ async fn step(sim: &Sim, leader: HostId, handle: &Handle) -> Result<(), Error> {
     for member in &members.members {
         let host = host_of(&member.peer);
         let number = sim.handle(host).and_then(|handle| handle.identity().number);
-        // The server lost its log, and got another number or none. A founder that the log has not reached yet has a promise.
+        // The server lost its log, and has another number or none. A founder that the log has not reached
+        // yet has a promise.
         let is_founder = sim.with(host, |server| server.promise.is_some());
         let replaced = sim.handle(host).is_some() && !is_founder && number != Some(member.number);
         let is_due = removal == Some(host) || replaced;

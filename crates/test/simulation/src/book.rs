@@ -1,4 +1,4 @@
-//! The trace of a simulation, and the checks: all that must hold at each moment, and at the end.
+//! The trace of a simulation, and the checks of the rules that hold at each moment and at the end.
 
 use crate::command::{Action, Claim, Command, DONE, NodeId, State};
 use crate::node::TTL;
@@ -9,10 +9,10 @@ use caravan_testkit::linear::{self, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How long everything must have been in order until no node may be declared down that is in order too.
+/// The time without faults after which no node without faults may be declared down.
 const CALM: Duration = Duration::from_secs(14);
 
-/// The trace and the past.
+/// The trace, with the past of this simulation.
 pub(crate) type Book = trace::Book<Past>;
 type Pages = trace::Pages<Past>;
 
@@ -23,7 +23,7 @@ struct Recorded {
     operation: Operation<RegisterOp, RegisterRet>,
 }
 
-/// The past, as far as the checks need it.
+/// The past events that the checks need.
 #[derive(Default)]
 pub(crate) struct Past {
     sequence: u64,
@@ -34,19 +34,19 @@ pub(crate) struct Past {
     acked: BTreeMap<u64, u64>,
     refused: BTreeSet<u64>,
     newest_acked: u64,
-    /// The newest term whose work is in the log.
+    /// The newest term with a command in the log.
     work_term: u64,
     leaders: BTreeMap<u64, HostId>,
     clusters: BTreeSet<u128>,
-    /// The index and the hash of the state that each server showed last.
+    /// The index and the hash of the last state that each server showed.
     shown: BTreeMap<HostId, (u64, u64)>,
     history: Vec<Recorded>,
     claim: Option<Claim>,
     allocs: BTreeSet<u64>,
-    /// When each node sent the last heartbeat that was answered.
+    /// The time at which each node sent its last heartbeat with a response.
     heard: BTreeMap<NodeId, Duration>,
     disturbed: Duration,
-    /// When each node was disturbed last.
+    /// The time at which each node was last disturbed.
     nodes_disturbed: BTreeMap<NodeId, Duration>,
 }
 
@@ -243,7 +243,7 @@ impl Book {
         pages.past.heard.insert(node, sent);
     }
 
-    /// Records that something is not in order, until now.
+    /// Records that a fault lasts until now.
     pub(crate) fn disturbed(&self) {
         self.lock().past.disturbed = elapsed();
     }
@@ -267,7 +267,7 @@ impl Book {
         let mut histories: BTreeMap<u8, Vec<Operation<RegisterOp, RegisterRet>>> = BTreeMap::new();
         for recorded in &pages.past.history {
             let read = recorded.operation.op == RegisterOp::Read;
-            // An operation without an answer counts only if it took effect.
+            // An operation without a response counts only if it took effect.
             if recorded.operation.answered.is_some() || !read && state.seen.contains_key(&recorded.id) {
                 histories.entry(recorded.key).or_default().push(recorded.operation.clone());
             }

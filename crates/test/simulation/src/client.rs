@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const KEYS: u64 = 4;
-/// The register that bursts write. The history does not contain their writes.
+/// The register for the writes of bursts. The history does not contain them.
 const BURST_KEY: u8 = KEYS as u8;
 const CALL_TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -36,7 +36,7 @@ pub(crate) async fn run(sim: Sim, client: usize, mut lots: Lots) {
             continue;
         }
         if lots.chance(8) {
-            // Writes that do not wait for each other: the log of a leader that is cut off grows.
+            // Writes that do not wait for each other: the log of an isolated leader grows.
             for _ in 0..2 + lots.below(10) {
                 let id = sim.book.next_id();
                 let command = Command::of_request(id, Action::Write { key: BURST_KEY, value: id });
@@ -59,7 +59,7 @@ pub(crate) async fn run(sim: Sim, client: usize, mut lots: Lots) {
         } else {
             (RegisterOp::Cas { from: *known, to: id }, Action::Cas { key, from: *known, to: id })
         };
-        // Other commands may be read by newer programs only.
+        // Only newer programs may support the other commands.
         if lots.chance(12) {
             let command = Command::of_request(sim.book.next_id(), Action::Newer(id));
             write(&sim, to, command, true).await;
@@ -94,7 +94,7 @@ async fn send(sim: &Sim, to: HostId, command: Command, newer: bool) -> Answer {
         let (sim, bytes) = (target.clone(), bytes.clone());
         Box::pin(async move {
             let Some(handle) = sim.handle(to) else { return Some(Answer::Refused) };
-            // As the server does: a command waits for the level of the cluster.
+            // As in the server, a command waits for the level of the cluster.
             if newer && sim.with(to, |server| server.replica.clone()).lock().level < 2 {
                 return Some(Answer::Refused);
             }
@@ -121,7 +121,7 @@ async fn read(sim: &Sim, client: usize, to: HostId, key: u8, quorum: bool) -> Op
     Some(value)
 }
 
-/// Reads often from a server that takes itself for the leader. The history does not contain these reads.
+/// Reads often from a server that considers itself the leader. The history does not contain these reads.
 pub(crate) async fn reader(sim: Sim, mut lots: Lots) {
     loop {
         sleep(lots.between(Duration::from_millis(20), Duration::from_millis(90))).await;
@@ -131,7 +131,7 @@ pub(crate) async fn reader(sim: Sim, mut lots: Lots) {
     }
 }
 
-/// Reads a register from a server that proves that it leads, and checks that nothing is missing.
+/// Reads a register from a server that proves its leadership, and checks that no acknowledged write is missing.
 async fn proved_read(sim: &Sim, to: HostId, key: u8, quorum: bool) -> Option<u64> {
     let floor = sim.book.newest_acked();
     let target = sim.clone();

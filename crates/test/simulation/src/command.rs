@@ -1,4 +1,4 @@
-//! The commands of the simulated servers, and the state that follows from them.
+//! The commands of the simulated servers, and the state that results from them.
 
 use crate::book::Book;
 use caravan_consensus::sim::HostId;
@@ -25,20 +25,20 @@ pub(crate) enum Action {
     },
     /// Raises the feature level.
     Level(u32),
-    /// A command that exists since level 2.
+    /// A command that only programs of level 2 or later support.
     Newer(u64),
     NodeUp(NodeId),
     NodeDown {
         node: NodeId,
         wall: i64,
     },
-    /// Gives the volume to a node, if the state still has this claim and its node still is down.
+    /// Grants the volume to a node, if the state still has this claim and its node is still down.
     Grant {
         from: Option<(u64, u64)>,
         to: NodeId,
     },
     Key(u64),
-    /// A secret that is sealed by a key.
+    /// A secret that is sealed with a key.
     Sealed(u64),
     Place {
         alloc: u64,
@@ -49,9 +49,9 @@ pub(crate) enum Action {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Command {
-    /// Unique in a simulation.
+    /// The id, unique in a simulation.
     pub(crate) id: u64,
-    /// The term of the leader whose work the command is; `None` of a request.
+    /// The term of the leader that created the command; `None` for a request.
     pub(crate) term: Option<u64>,
     pub(crate) action: Action,
 }
@@ -67,14 +67,14 @@ impl Command {
     }
 }
 
-/// The response of the state machine.
+/// The response of the state machine to an executed command.
 pub(crate) const DONE: u8 = 0;
 pub(crate) const CONFLICT: u8 = 1;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Node {
     pub(crate) up: bool,
-    /// How often the node was declared down.
+    /// The number of times that the node was declared down.
     pub(crate) downs: u64,
     /// The wall time of the leader that declared the node down.
     pub(crate) down_wall: i64,
@@ -94,7 +94,7 @@ pub(crate) struct State {
     pub(crate) chain: u64,
     pub(crate) level: u32,
     pub(crate) registers: BTreeMap<u8, u64>,
-    /// How often each command was applied.
+    /// The number of times that each command was applied.
     pub(crate) seen: BTreeMap<u64, u32>,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
     pub(crate) claim: Option<Claim>,
@@ -172,7 +172,7 @@ pub(crate) struct Machine {
     pub(crate) host: HostId,
     /// The feature level of the server's program.
     pub(crate) level: u32,
-    /// The planted fault: commands that cannot be read are skipped.
+    /// The planted fault: whether commands that cannot be read are skipped.
     pub(crate) skips: bool,
     pub(crate) replica: Replica,
     pub(crate) book: Book,

@@ -1,4 +1,4 @@
-//! The founding of the cluster: the real decisions of `caravan_founding`, carried over the virtual network.
+//! The founding of the cluster: the real decisions of `caravan_founding`, with messages over the virtual network.
 
 use crate::Fault;
 use crate::net::Work;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 const PAUSE: Duration = Duration::from_millis(200);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Returns the id of a server. The id is on the disk, so a server that lost its disk has another one.
+/// Returns the id of a server. The id is on the disk, so a server that lost its disk has another id.
 fn uuid(sim: &Sim, host: HostId) -> ServerUuid {
     let wipes = sim.with(host, |server| server.wipes);
     ServerUuid(Uuid::from_u128(u128::from(wipes) << 32 | u128::from(host.0)))
@@ -26,7 +26,7 @@ fn host(server: ServerUuid) -> HostId {
     HostId(server.0.as_u128() as u32)
 }
 
-/// Returns the durable facts of a server.
+/// Returns the durable state of a server.
 pub(crate) fn own(sim: &Sim, at: HostId, handle: &Handle) -> Own {
     let cluster = handle.identity().cluster.map(|id| caravan_founding::ClusterId(id.0));
     let expect = if at.0 as usize <= sim.expect { sim.expect } else { 0 };
@@ -102,7 +102,8 @@ pub(crate) async fn run(sim: Sim, at: HostId, handle: Handle) {
     }
 }
 
-/// A failed disk ends the process, which tries again after its restart.
+/// Admits this server to a cluster and founds the cluster. A failed disk ends the process, which retries
+/// after its restart.
 async fn found(
     handle: &Handle,
     cluster: ClusterId,
@@ -116,7 +117,7 @@ fn drawn(at: HostId) -> Uuid {
     Uuid::from_u128(elapsed().as_nanos() << 8 | u128::from(at.0))
 }
 
-/// The planted fault: the first servers that are seen make a cluster.
+/// Founds a cluster of the first visible servers, which is the planted fault.
 async fn first_seen(sim: &Sim, at: HostId, handle: &Handle, own: &Own, members: &[Candidate]) {
     let seen: BTreeSet<HostId> = members.iter().map(|member| host(member.server)).collect();
     if own.cluster.is_some() || own.expect == 0 || seen.len() < own.expect {
@@ -126,7 +127,7 @@ async fn first_seen(sim: &Sim, at: HostId, handle: &Handle, own: &Own, members: 
     found(handle, ClusterId(drawn(at)), ServerId(u64::from(at.0)), members.collect()).await;
 }
 
-/// Returns the servers that this one can reach and knows.
+/// Returns the running servers whose messages reach this server.
 fn candidates(sim: &Sim, at: HostId) -> Vec<Candidate> {
     let handles: Vec<(HostId, Handle)> =
         sim.handles.lock().iter().map(|(host, handle)| (*host, handle.clone())).collect();
@@ -138,7 +139,7 @@ fn candidates(sim: &Sim, at: HostId) -> Vec<Candidate> {
     .collect()
 }
 
-/// Asks a server for its promise. Servers prove their ids, so one that lost its disk since does not answer.
+/// Requests the promise of a server. Servers prove their ids, so a server that lost its disk since does not respond.
 async fn ask(sim: &Sim, from: HostId, server: ServerUuid, founding: Founding) -> Option<Answer> {
     let (target, to) = (sim.clone(), host(server));
     let work: Work<Answer> = Arc::new(move || {
@@ -160,7 +161,7 @@ async fn ask(sim: &Sim, from: HostId, server: ServerUuid, founding: Founding) ->
     sim.call(from, to, ANSWER_TIMEOUT, work).await
 }
 
-/// Asks the proposer whether its founding stands, as [`ask`] does.
+/// Asks the proposer whether its proposal is still valid, with the rules of [`ask`].
 async fn inquire(sim: &Sim, from: HostId, founding: Founding) -> Option<bool> {
     let (target, to) = (sim.clone(), host(founding.proposer));
     let work: Work<bool> = Arc::new(move || {

@@ -17,12 +17,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 const TICK: Duration = Duration::from_millis(100);
-/// How long a new leader waits for a node that it has not heard from.
+/// The time for which a new leader waits for the first heartbeat of a node.
 const FAILOVER: Duration = Duration::from_secs(6);
 const FORWARD_TIMEOUT: Duration = Duration::from_millis(800);
 const RETRIES: usize = 30;
 
-/// What the work of a term and the requests to the leader share.
+/// The state that the work of a term and the requests to the leader share.
 #[derive(Default)]
 pub(crate) struct Desk {
     term: Option<u64>,
@@ -33,14 +33,14 @@ pub(crate) struct Desk {
     key: Option<u64>,
 }
 
-/// The answer to a heartbeat.
+/// The response to a heartbeat.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renewed {
     /// The claim's number, if the node holds the volume.
     pub(crate) claim: Option<u64>,
 }
 
-/// Works in each term that this server leads.
+/// Executes the work of the leader in each term that this server leads.
 pub(crate) async fn run(sim: Sim, host: HostId, handle: Handle, replica: Replica, desk: Arc<Mutex<Desk>>) {
     let mut leadership = handle.leadership();
     loop {
@@ -125,7 +125,7 @@ async fn work(
     }
 }
 
-/// Takes the nodes whose deadline is over, unless their silence is being recorded already.
+/// Returns the nodes whose deadline has passed, and marks them as being recorded. Omits nodes that are already marked.
 fn late(state: &State, desk: &mut Desk) -> Vec<NodeId> {
     let mut late = Vec::new();
     for (id, node) in &state.nodes {
@@ -156,7 +156,7 @@ async fn miss(sim: Sim, host: HostId, handle: Handle, term: u64, node: NodeId, d
     });
 }
 
-/// Returns whether the decision is made. Otherwise it is due again after a while.
+/// Returns whether the decision is final. Otherwise it is due again after a while.
 async fn decide(
     sim: &Sim,
     host: HostId,
@@ -165,7 +165,7 @@ async fn decide(
     node: NodeId,
     desk: &Mutex<Desk>,
 ) -> bool {
-    // Without a quorum this server answers no heartbeat, so the node is not the silent one.
+    // Without a quorum this server responds to no heartbeat, so the node is not the silent party.
     if handle.read(None).await.is_err() {
         return false;
     }
@@ -182,7 +182,7 @@ async fn decide(
             return false;
         }
         Err(_) => {
-            // The write may be in the log. No heartbeat of the node is answered before its outcome is known.
+            // The write may be in the log. No heartbeat of the node gets a response before the outcome is known.
             if handle.settle(term).await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -234,7 +234,7 @@ fn chores(
     }
 }
 
-/// Writes a decision of a term. A leader that cannot reach a quorum at the moment tries again.
+/// Writes a decision of a term. A leader that cannot reach a quorum at the moment retries.
 fn propose(
     sim: &Sim,
     host: HostId,
@@ -255,7 +255,7 @@ fn propose(
                 }
                 Err(Error::NotLeader { .. }) => sleep(Duration::from_millis(200)).await,
                 Err(Error::TermEnded { .. }) => return sim.book.refused(command.id),
-                // The outcome is not known.
+                // The outcome is unknown.
                 Err(_) => return,
             }
         }
@@ -263,7 +263,7 @@ fn propose(
     });
 }
 
-/// Takes the heartbeat of a node, or passes it on to the leader.
+/// Processes the heartbeat of a node, or relays it to the leader.
 pub(crate) async fn heartbeat(sim: Sim, host: HostId, node: NodeId) -> Option<Renewed> {
     let leadership = sim.handle(host)?.leadership().borrow().clone();
     match &leadership {
@@ -278,7 +278,7 @@ pub(crate) async fn heartbeat(sim: Sim, host: HostId, node: NodeId) -> Option<Re
     }
 }
 
-/// Answers the heartbeat of a node as the leader.
+/// Responds to the heartbeat of a node as the leader.
 async fn answer(sim: Sim, host: HostId, node: NodeId) -> Option<Renewed> {
     let handle = sim.handle(host)?;
     let term = term_of(&handle.leadership().borrow())?;
@@ -294,7 +294,7 @@ async fn answer(sim: Sim, host: HostId, node: NodeId) -> Option<Renewed> {
         desk.deadlines.insert(node, now() + TTL + GRACE);
         desk.deciding.subscribe()
     };
-    // A decision about the node that is on its way comes before the answer.
+    // A decision about the node that is in progress precedes the response.
     deciding.wait_for(|deciding| !deciding.contains(&node)).await.ok()?;
     if !replica.lock().is_up(node) {
         let action = Action::NodeUp(node);

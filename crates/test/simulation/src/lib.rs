@@ -1,9 +1,10 @@
 //! Several servers in one thread: the real replicated log (`caravan_consensus`) over a virtual network, virtual disks
-//! and virtual clocks. A seed decides everything, so that a failure can be repeated.
+//! and virtual clocks. A seed determines every event, so that a failure can be repeated.
 //!
-//! The log, its membership, its reads, its files (segments on a [`VirtualDisk`](caravan_consensus::sim::VirtualDisk)), the
-//! founding and the arithmetic of the fence are the real ones. The commands are few and small, and the work of the
-//! leader is a short form of what `caravan_server` does (docs/adr/0015-simulation.md has the reason).
+//! The log, its membership, its reads, its files (segments on a
+//! [`VirtualDisk`](caravan_consensus::sim::VirtualDisk)), the founding and the arithmetic of the fence are
+//! real. The commands are few and small, and the work of the leader is a short form of the work of
+//! `caravan_server` (docs/adr/0015-simulation.md has the reason).
 
 #![expect(clippy::cast_possible_truncation, reason = "the numbers of a simulation are small")]
 
@@ -26,24 +27,24 @@ pub use seeds::{first_violation, processors, run_seeds};
 use caravan_consensus::sim::{Plant, World};
 use std::collections::BTreeMap;
 
-/// A fault that is planted in all servers, for a test that the simulation finds it.
+/// A fault that is planted in all servers, for a test that the simulation finds the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// A fault in the replicated log.
     Log(Plant),
-    /// A leader answers heartbeats without asking a quorum.
+    /// A leader responds to heartbeats without a round to a quorum.
     NoQuorumRound,
-    /// A leader counts a fence from the time that an earlier leader wrote down.
+    /// A leader counts a fence from the time that an earlier leader recorded.
     WallClockFence,
     /// A server shows a node an older list of allocations than the node has.
     NoFloor,
-    /// A server that lost its disk comes back under its old number.
+    /// A server that lost its disk returns with its old number.
     NumberReused,
-    /// Each server founds a cluster with the first servers that it sees.
+    /// Each server founds a cluster with the first servers that it reaches.
     FirstSeenFounding,
     /// A server skips a committed command that it cannot read.
     CommandSkipped,
-    /// The work of a leader does not carry its term.
+    /// The commands of a leader do not carry its term.
     NoTerm,
     /// A key is used before it is in the log.
     KeyBeforeLog,
@@ -82,7 +83,7 @@ pub struct Outcome {
     pub trace: Vec<String>,
     /// The first violation, if there is one.
     pub violation: Option<String>,
-    /// How often things happened.
+    /// The number of times that each kind of event happened.
     pub counts: BTreeMap<&'static str, u64>,
 }
 

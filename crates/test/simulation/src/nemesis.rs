@@ -1,4 +1,4 @@
-//! One simulation from the start of the servers to the last check, with everything that goes wrong meanwhile.
+//! One simulation from the start of the servers to the last check, with all faults meanwhile.
 
 mod faults;
 
@@ -15,16 +15,16 @@ use std::time::Duration;
 
 const CHAOS: Duration = Duration::from_secs(40);
 const QUIET: Duration = Duration::from_secs(30);
-/// After a fault of the disk ended, how long a server may still end because of it.
+/// The time after a fault of a disk in which a server may still end because of the fault.
 const AFTERMATH: Duration = Duration::from_secs(15);
-/// More polls of tasks than a simulation needs by far.
+/// A number of polls of tasks that far exceeds the need of a simulation.
 const MAX_POLLS: u64 = 10_000_000;
 const CLIENTS: usize = 4;
 const NODES: u32 = 3;
 /// Nanoseconds of an hour.
 const HOUR: i64 = 3_600_000_000_000;
 
-/// Something that happens later.
+/// A planned event.
 enum Later {
     Boot(HostId),
     Thaw(HostId),
@@ -40,19 +40,19 @@ struct Nemesis<'a> {
     lots: Lots,
     later: BTreeMap<(Duration, u64), Later>,
     count: u64,
-    /// Until when the world runs before the next fault.
+    /// The time until which the world runs before the next fault.
     until: Duration,
-    /// The server that an event just concerned: the next fault often concerns it too.
+    /// The server of the last event: the next fault often concerns the same server.
     focus: Option<HostId>,
-    /// Whether the network is out of order.
+    /// Whether the network has a fault.
     disturbed: bool,
-    /// The server whose links are out of order.
+    /// The server whose links have a fault.
     cut_off: Option<HostId>,
-    /// Until when no other fault joins the current one.
+    /// The time until which no other fault joins the current one.
     alone_until: Duration,
     /// The server that lost its disk, until it votes again.
     lost: Option<HostId>,
-    /// Whether things go wrong.
+    /// Whether faults occur.
     chaos: bool,
     /// The newest term with a leader.
     term: u64,
@@ -144,7 +144,7 @@ impl Nemesis<'_> {
         self.later.insert((self.world.elapsed() + time, self.count), what);
     }
 
-    /// Runs the world for a time. Does what is due, and restarts processes that ended.
+    /// Runs the world for a time. Executes due events, and restarts processes that ended.
     fn run_for(&mut self, time: Duration) {
         self.until = self.world.elapsed() + time;
         while !self.sim.book.is_violated() {
@@ -180,7 +180,8 @@ impl Nemesis<'_> {
         }
     }
 
-    /// Lets the next fault follow soon on an event, with a chance in percent. It often concerns the same server.
+    /// Lets the next fault follow soon after an event, with a chance in percent. The fault often concerns
+    /// the same server.
     fn follow(&mut self, host: Option<HostId>, percent: u64) {
         if self.chaos && self.lots.chance(percent) {
             let pause = self.lots.between(Duration::from_millis(1), Duration::from_millis(400));
@@ -238,7 +239,7 @@ impl Nemesis<'_> {
         self.world.spawn(host, process);
     }
 
-    /// Ends a server's process. Without a loss of power, all that it wrote is kept.
+    /// Ends a server's process. Without a loss of power, all its writes are kept.
     fn kill(&mut self, host: HostId, power: bool) {
         self.sim.handles.lock().remove(&host);
         let disk = self.sim.with(host, |server| {
@@ -277,7 +278,7 @@ impl Nemesis<'_> {
         self.after(pause, Later::Boot(host));
     }
 
-    /// Ends everything that goes wrong.
+    /// Ends all faults.
     fn heal(&mut self) {
         self.sim.book.note("everything is in order from now on");
         let later = std::mem::take(&mut self.later);
@@ -292,7 +293,7 @@ impl Nemesis<'_> {
                 if server.faulty.is_some_and(|at| at > now) {
                     server.faulty = Some(now);
                 }
-                // An operator who downgraded a server notices that.
+                // The operator upgrades a server that was downgraded.
                 server.level = 2;
                 std::mem::take(&mut server.frozen)
             });
@@ -333,7 +334,7 @@ impl Nemesis<'_> {
     }
 }
 
-/// Checks what must hold at each moment.
+/// Checks the rules that hold at each moment.
 fn inspect(sim: &Sim) {
     let handles = sim.handles.lock();
     for (host, handle) in handles.iter() {

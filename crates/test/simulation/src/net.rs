@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Time limit of the transfer of a snapshot. The snapshots of a simulation are small. The end of the receiver's process
-/// breaks a real connection at once, which this network does not show.
+/// Time limit of the transfer of a snapshot. The snapshots of a simulation are small. The end of the
+/// receiver's process breaks a real connection immediately, which this network does not simulate.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The host of clients, which no fault of the network concerns.
+/// The host of clients, which no fault of the network affects.
 pub(crate) const OUTSIDE: HostId = HostId(0);
 
-/// Work on the receiving host; runs again if its message is duplicated.
+/// Work on the receiving host; it runs again if its message is duplicated.
 pub(crate) type Work<T> = Arc<dyn Fn() -> BoxFuture<'static, Option<T>> + Send + Sync>;
 
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub(crate) struct Net(Arc<Mutex<Links>>);
 
 struct Links {
     lots: Lots,
-    /// Pairs of sender and receiver.
+    /// Pairs of sender and receiver whose messages are lost.
     cut: BTreeSet<(HostId, HostId)>,
     slow: BTreeMap<(HostId, HostId), Duration>,
     loss: u64,
@@ -63,7 +63,7 @@ impl Net {
         (links.loss, links.duplicates) = (0, 0);
     }
 
-    /// Whether messages pass from one host to another.
+    /// Returns whether messages pass from one host to another.
     pub(crate) fn passes(&self, from: HostId, to: HostId) -> bool {
         !self.0.lock().cut.contains(&(from, to))
     }
@@ -81,7 +81,7 @@ impl Net {
         (!lost).then_some(usual + slow + late)
     }
 
-    /// Runs work on another host and returns the answer; `None` if it did not arrive in time.
+    /// Runs work on another host and returns the response; `None` if it did not arrive in time.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         from: HostId,
@@ -103,7 +103,7 @@ impl Net {
         let answered = async {
             match answered.await {
                 Ok(answer) => answer,
-                // No copy will be answered.
+                // No copy will get a response.
                 Err(_) => pending().await,
             }
         };
@@ -132,7 +132,7 @@ impl Net {
                     if net.passes(to, from)
                         && let Some(answer) = answer.lock().take()
                     {
-                        // A caller that does not wait any more needs no answer.
+                        // A caller that no longer waits needs no response.
                         let _ = answer.send(result);
                     }
                 });

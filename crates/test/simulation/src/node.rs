@@ -13,9 +13,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a node may be silent.
+/// The time for which a node may be silent.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
-/// How much longer a leader waits.
+/// The additional time for which a leader waits.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(1000);
 const CALL_TIMEOUT: Duration = Duration::from_millis(1000);
@@ -25,7 +25,8 @@ pub(crate) const LEASE: Lease =
 
 #[derive(Default)]
 struct Shared {
-    /// The number of the claim, and until when the node may write, in nanoseconds of the clock that counts suspended time.
+    /// The number of the claim, and the end of the time to write, in nanoseconds of the clock that counts
+    /// suspended time.
     lease: Option<(u64, u64)>,
     allocs: BTreeSet<u64>,
     /// The highest index that a server has shown.
@@ -45,8 +46,8 @@ pub(crate) fn spawn(sim: &Sim, node: NodeId, mut lots: Lots) {
     spawn_on(host(node), writer(sim.clone(), node, shared));
 }
 
-/// Reads `CLOCK_BOOTTIME` of the current host, as clients do. For example, a node is suspended until another one has the volume:
-/// by `CLOCK_MONOTONIC`, its lease would still last.
+/// Reads `CLOCK_BOOTTIME` of the current host, as clients do. Example: a node is suspended until another
+/// node has the volume. According to `CLOCK_MONOTONIC`, its lease would still last.
 fn boot() -> u64 {
     since_boot().unwrap_or_default()
 }
@@ -59,7 +60,7 @@ async fn beats(sim: Sim, node: NodeId, mut lots: Lots, shared: Arc<Mutex<Shared>
         let target = sim.clone();
         let work: Work<_> = Arc::new(move || Box::pin(heartbeat(target.clone(), to, node)));
         let Some(renewed) = sim.call(host(node), to, CALL_TIMEOUT, work).await else {
-            // The next server is tried at once.
+            // The next server is tried immediately.
             to = server_after(&hosts, to);
             sleep(Duration::from_millis(100)).await;
             continue;
@@ -71,8 +72,8 @@ async fn beats(sim: Sim, node: NodeId, mut lots: Lots, shared: Arc<Mutex<Shared>
     }
 }
 
-/// Returns the server that a node tries after a server that failed. As in the client, each other server has its turn
-/// before the failed one: a random choice can take a removed server until the node is declared down.
+/// Returns the server that a node tries after a failed server. As in the client, each other server is tried
+/// before the failed one. A random choice could return a removed server until the node is declared down.
 pub(crate) fn server_after(hosts: &[HostId], failed: HostId) -> HostId {
     let next = hosts.iter().skip_while(|host| **host != failed).nth(1);
     next.or(hosts.first()).copied().unwrap_or(failed)

@@ -1,4 +1,4 @@
-//! Many seeds, on several threads.
+//! Runs of many seeds, on several threads.
 
 use crate::Outcome;
 use parking_lot::Mutex;
@@ -6,9 +6,9 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Runs seeds in their order, one on each of `jobs` threads at a time, and passes each outcome to `each` as soon as it is
-/// known. After a break, no further seed begins; the ones in progress are completed, so the lowest one that breaks is
-/// always reported.
+/// Runs seeds in ascending order, one on each of `jobs` threads at a time, and passes each outcome to
+/// `each` immediately. After a break, no further seed begins; the seeds in progress are completed, so the
+/// lowest seed that breaks is always reported.
 pub fn run_seeds(
     seeds: Range<u64>,
     jobs: usize,

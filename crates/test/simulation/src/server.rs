@@ -1,4 +1,4 @@
-//! One simulated server: its disk, its clocks, its program, and what its process shares.
+//! One simulated server: its disk, its clocks, its program, and the state that its process shares.
 
 use crate::Fault;
 use crate::book::Book;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// What all parts of a simulation share; clones are the same simulation.
+/// The state that all parts of a simulation share; clones are the same simulation.
 #[derive(Clone)]
 pub(crate) struct Sim {
     pub(crate) book: Book,
@@ -26,11 +26,11 @@ pub(crate) struct Sim {
     pub(crate) fault: Option<Fault>,
     /// The number of servers that found the cluster.
     pub(crate) expect: usize,
-    /// Processes that have ended by themselves.
+    /// Processes that have ended although the simulation did not end them.
     pub(crate) ended: Arc<Mutex<VecDeque<Ended>>>,
     /// Whether clients and nodes make no new requests.
     pub(crate) quiet: Arc<Mutex<bool>>,
-    /// A member that is to be removed.
+    /// The member to remove.
     pub(crate) removal: Arc<Mutex<Option<HostId>>>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Ended {
 pub(crate) struct Server {
     pub(crate) disk: VirtualDisk,
     pub(crate) up: bool,
-    /// Counts the starts of the process.
+    /// The number of starts of the process.
     pub(crate) life: u64,
     /// The feature level of the installed program.
     pub(crate) level: u32,
@@ -53,16 +53,16 @@ pub(crate) struct Server {
     /// The difference between the wall clock and the time of the world, in nanoseconds.
     pub(crate) wall: i64,
     pub(crate) promise: Option<Promise>,
-    /// How often the server lost its disk.
+    /// The number of times that the server lost its disk.
     pub(crate) wipes: u32,
-    /// The place in the cluster that the server had before it lost its disk.
+    /// The identity in the log that the server had before it lost its disk.
     pub(crate) before: Identity,
     pub(crate) desk: Arc<Mutex<Desk>>,
     pub(crate) replica: Replica,
     /// Whether the state is as new as before the last restart.
     pub(crate) recovered: bool,
     pub(crate) stop: CancellationToken,
-    /// When the disk was out of order the last time.
+    /// The last time at which the disk had a fault.
     pub(crate) faulty: Option<Duration>,
     pub(crate) frozen: bool,
 }
@@ -89,7 +89,7 @@ impl Server {
     }
 }
 
-/// Returns a server as the membership records it.
+/// Returns the peer for a server in the membership.
 pub(crate) fn peer(host: HostId) -> Peer {
     Peer {
         server: Uuid::from_u128(u128::from(host.0)),
@@ -107,7 +107,7 @@ impl Sim {
         self.handles.lock().get(&host).cloned()
     }
 
-    /// Returns what the process of a server shares, if it runs.
+    /// Returns a value of the state that the process of a server shares.
     pub(crate) fn with<T>(&self, host: HostId, with: impl FnOnce(&mut Server) -> T) -> T {
         with(self.servers.lock().get_mut(&host).expect("the hosts of servers are fixed"))
     }
@@ -116,14 +116,14 @@ impl Sim {
         self.servers.lock().keys().copied().collect()
     }
 
-    /// Returns the server that leads, as far as it knows.
+    /// Returns the server that leads according to its own records.
     pub(crate) fn leader(&self) -> Option<HostId> {
         let handles = self.handles.lock();
         let leaders = handles.iter().filter(|(_, handle)| handle.is_leader());
         leaders.max_by_key(|(_, handle)| handle.metrics().term).map(|(host, _)| *host)
     }
 
-    /// Returns all servers that lead, as far as they know.
+    /// Returns all servers that lead according to their own records.
     pub(crate) fn leaders(&self) -> Vec<HostId> {
         let handles = self.handles.lock();
         handles.iter().filter(|(_, handle)| handle.is_leader()).map(|(host, _)| *host).collect()
@@ -136,14 +136,14 @@ impl Sim {
     }
 
     /// Returns the index and the hash of the state that a server shows to a reader that permits old states. After a
-    /// restart, a server shows nothing until its state is as new as before.
+    /// restart, a server shows no state until its state is as new as before.
     pub(crate) fn shown(&self, host: HostId) -> Option<(u64, u64)> {
         let (replica, recovered) = self.with(host, |server| (server.replica.clone(), server.recovered));
         let state = replica.lock();
         (recovered || self.is_planted(Fault::StaleBeforeRecovery)).then_some((state.index, state.chain))
     }
 
-    /// Prepares the start of a server's process, and returns it.
+    /// Prepares the start of a server's process, and returns the process.
     pub(crate) fn start(&self, host: HostId) -> impl Future<Output = ()> + Send + 'static {
         let (disk, life, level, stop, replica, desk) = self.with(host, |server| {
             server.life += 1;
@@ -164,7 +164,7 @@ impl Sim {
         }
     }
 
-    /// Runs a server's process, and returns why it ended.
+    /// Runs a server's process, and returns the reason of its end.
     async fn process(
         self,
         host: HostId,
@@ -194,7 +194,7 @@ impl Sim {
             && let Identity { cluster: Some(cluster), number: Some(number) } =
                 self.with(host, |server| server.before)
         {
-            // A server that is in the log already refuses.
+            // A server that is already in the log refuses.
             let _ = handle.admit(cluster, number).await;
         }
         self.handles.lock().insert(host, handle.clone());
@@ -214,7 +214,7 @@ impl Sim {
         }
     }
 
-    /// Takes the place in the cluster that this server's promise gives it, when the cluster's log arrives.
+    /// Admits this server with the number in its promise, when the cluster's log arrives.
     pub(crate) async fn take_place(&self, host: HostId, handle: &Handle, cluster: Option<ClusterId>) {
         if handle.identity().cluster.is_some() {
             return;

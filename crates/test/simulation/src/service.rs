@@ -1,8 +1,9 @@
-//! Several servers with the real services of `caravan_server`: the work of the leader in each term, the workers, the
-//! claims and fences of volumes, the keys, and the calls of nodes, over the virtual network and the virtual disks.
+//! Several servers with the real services of `caravan_server`, over the virtual network and the virtual disks. The
+//! services are the work of the leader in each term, the workers, the claims and fences of volumes, the keys, and the
+//! calls of nodes.
 //!
-//! The nodes and the users are simulated. The log is on a virtual disk; the keys and the promise to found a cluster
-//! are files of a temporary directory, because they are written once, durably, before anything depends on them.
+//! The nodes and the users are simulated. The log is on a virtual disk. The keys and the promise to found a cluster
+//! are files of a temporary directory: they are written once, durably, before other parts depend on them.
 
 mod book;
 mod check;

@@ -1,4 +1,4 @@
-//! The trace of a simulation, and a run of a seed in a thread of its own.
+//! The trace of a simulation, and a run of a seed in a separate thread.
 
 use crate::Outcome;
 use caravan_consensus::sim::elapsed;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// The trace, and what the checks of a kind of simulation need to know of the past; clones are the same book.
+/// The trace, and the past events that the checks of a simulation need; clones are the same book.
 #[derive(Debug)]
 pub(crate) struct Book<P>(Arc<Mutex<Pages<P>>>);
 
@@ -91,8 +91,8 @@ impl<P> Book<P> {
     }
 }
 
-/// Runs a seed in a thread of its own, because a world belongs to a thread. A panic of a server ends the thread, and is a
-/// violation.
+/// Runs a seed in a separate thread, because a world belongs to a thread. A panic of a server ends the
+/// thread, and is a violation.
 pub(crate) fn run<P: Default + Send + 'static>(
     seed: u64,
     work: impl FnOnce(Book<P>) + Send + 'static,

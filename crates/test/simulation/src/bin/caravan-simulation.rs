@@ -1,4 +1,4 @@
-//! Runs seeds of the simulation of servers; see `cargo xtask simulate`.
+//! Runs of seeds of the simulation of servers; see `cargo xtask simulate`.
 
 use anyhow::{Context, ensure};
 use caravan_simulation::{Fault, Outcome, first_violation, processors, run, run_seeds, service};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: caravan-simulation [--service] [--from N] [--seeds N] [--seed N] [--jobs N] [--minutes N] \
                      [--fault NAME|all] [--trace]";
-/// How often the progress is shown.
+/// The interval at which the progress is shown.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Runs a seed.
+/// A function that runs a seed.
 type Run = Box<dyn Fn(u64) -> Outcome + Sync>;
 
 struct Options {
@@ -23,7 +23,7 @@ struct Options {
     minutes: u64,
     faults: Vec<(&'static str, Run)>,
     trace: bool,
-    /// Whether the real services run, in place of their short forms.
+    /// Whether the real services run, instead of their short forms.
     service: bool,
 }
 
@@ -75,7 +75,7 @@ fn options() -> anyhow::Result<Options> {
     Ok(options)
 }
 
-/// Returns the faults of a name, or all.
+/// Returns the faults with a name, or all faults.
 fn named<F: Copy>(
     name: &str,
     faults: &[(&'static str, F)],
@@ -146,7 +146,7 @@ fn run_clean(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints a violation, and how to repeat it.
+/// Prints a violation, and the command that repeats it.
 fn report(options: &Options, outcome: &Outcome, violation: &str, whole: bool) {
     if whole {
         eprintln!("{}", outcome.trace.join("\n"));
@@ -157,7 +157,8 @@ fn report(options: &Options, outcome: &Outcome, violation: &str, whole: bool) {
     eprintln!("repeat it with: cargo xtask simulate servers{service} --seed {seed} --trace");
 }
 
-/// Plants one fault after the other, and looks for the first seed that finds it. A fault that is not found fails the run.
+/// Plants one fault after the other, and searches the first seed that finds it. A fault that is not found
+/// fails the run.
 fn look_for_faults(options: &Options) -> anyhow::Result<()> {
     let mut missed = Vec::new();
     for (name, fault) in &options.faults {

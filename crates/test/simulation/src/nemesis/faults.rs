@@ -1,4 +1,4 @@
-//! What goes wrong: processes, links, disks, clocks, and changes of the cluster.
+//! Faults: of processes, links, disks and clocks, and changes of the cluster.
 
 use super::{HOUR, Later, NODES, Nemesis, inspect};
 use crate::command::NodeId;
@@ -6,7 +6,7 @@ use crate::node;
 use caravan_consensus::sim::{DiskFault, HostId};
 use std::time::Duration;
 
-/// How often the state is asked whether a node is declared down.
+/// The interval at which the state is checked for a node that is declared down.
 const SILENCE_INTERVAL: Duration = Duration::from_millis(150);
 
 impl Nemesis<'_> {
@@ -20,7 +20,7 @@ impl Nemesis<'_> {
         self.sim.with(host, |server| server.up)
     }
 
-    /// Makes one thing go wrong.
+    /// Causes one fault.
     pub(super) fn step(&mut self) {
         if self.sim.book.is_violated() {
             return;
@@ -30,7 +30,7 @@ impl Nemesis<'_> {
         let focus = self.focus.take();
         let host = focus.unwrap_or_else(|| self.random_server());
         let time = self.lots.between(Duration::from_millis(200), Duration::from_secs(7));
-        // A server that an event just concerned mostly crashes, or is cut off again.
+        // The server of the last event mostly crashes, or is isolated again.
         let kinds = if focus.is_some() && self.lots.chance(60) { 30 } else { 100 };
         let text = match self.lots.below(kinds) {
             0..14 => self.crash(host),
@@ -71,7 +71,7 @@ impl Nemesis<'_> {
         Some(format!("server {} {how}", host.0))
     }
 
-    /// Takes the power of so many servers that the others are no quorum, often while their disks are busy.
+    /// Ends the power of so many servers that the others are no quorum, often while their disks are busy.
     fn lose_power(&mut self) -> Option<String> {
         let mut hosts = self.sim.hosts();
         while hosts.len() > self.sim.hosts().len() / 2 + 1 && self.lots.chance(25) {
@@ -86,7 +86,7 @@ impl Nemesis<'_> {
             self.run_for(time);
             self.focus = None;
         }
-        // Mostly right after an acknowledgement.
+        // The power mostly ends right after an acknowledgement.
         let (before, sim) = (self.sim.book.newest_acked(), self.sim.clone());
         if self.lots.chance(70) {
             let until = self.world.elapsed() + Duration::from_secs(1);
@@ -121,19 +121,20 @@ impl Nemesis<'_> {
             return None;
         }
         self.disturbed = true;
-        // A minority with some nodes, one direction, two servers, or a bridge.
+        // A minority with some nodes, one direction, two servers, or a bridge is cut.
         let kind = [0, 0, 0, 1, 2, 3, 4][self.lots.below(7) as usize];
         let leader = self.sim.leader().filter(|_| kind == 0 && self.lots.chance(50));
         let host = leader.unwrap_or(host);
         self.cut_off = Some(host);
-        // Often just long enough for the others to elect a leader. A minority is cut off long enough for the leader of
-        // the others to miss its nodes.
+        // The time is often just long enough for the others to elect a leader. A minority is isolated long
+        // enough for the leader of the others to declare its nodes down.
         let time = match kind {
             _ if self.lots.chance(35) => {
                 self.lots.between(Duration::from_millis(500), Duration::from_millis(1600))
             }
             0 => {
-                // Half of these cuts are the only fault meanwhile, so that the majority goes on without the minority.
+                // Half of these cuts are the only fault meanwhile, so that the majority continues without
+                // the minority.
                 if self.lots.chance(50) {
                     self.alone_until = self.world.elapsed() + time * 3;
                 }
@@ -182,7 +183,7 @@ impl Nemesis<'_> {
                 Some(format!("servers {} and {} are cut apart for {time:?}", host.0, other.0))
             }
             _ => {
-                // Two halves that share one server.
+                // The cut leaves two halves that share one server.
                 let bridge = host;
                 for (n, a) in others.iter().enumerate() {
                     others.iter().skip(n + 1).step_by(2).for_each(|b| both(*a, *b));
@@ -259,8 +260,9 @@ impl Nemesis<'_> {
         Some(format!("server {} passes leadership on to server {}", leader.0, host.0))
     }
 
-    /// Returns whether all servers vote, so that one of them may leave the cluster or lose its disk. Each committed entry
-    /// is on another server then, and that server takes part in each quorum without the first one.
+    /// Returns whether all servers vote, so that one of them may leave the cluster or lose its disk. Each
+    /// committed entry is then on another server, and that server takes part in each quorum without the
+    /// first one.
     fn is_whole(&self) -> bool {
         let leader = self.sim.leader().and_then(|leader| self.sim.handle(leader));
         let Some(leader) = leader else { return false };
@@ -318,7 +320,7 @@ impl Nemesis<'_> {
         Some(format!("server {} lost its disk", host.0))
     }
 
-    /// Notices that the server that lost its disk votes again.
+    /// Records that the server that lost its disk votes again.
     fn finish_wipe(&mut self) {
         let Some(lost) = self.lost else { return };
         let number = self.sim.handle(lost).and_then(|handle| handle.identity().number);
@@ -365,7 +367,7 @@ impl Nemesis<'_> {
         Some(format!("node {} is cut off for {:?}", host.0 - 100, time * 2))
     }
 
-    /// Cuts the leader off while the other servers restart: they do not know any more that they have a leader, so they
+    /// Isolates the leader while the other servers restart. The restarted servers have no record of a leader, so they
     /// elect another one as soon as they may.
     fn usurp(&mut self) -> Option<String> {
         let leader = self.sim.leader().filter(|_| !self.disturbed)?;
@@ -385,8 +387,8 @@ impl Nemesis<'_> {
         Some(format!("server {} is cut off for {time:?}, and the others restart", leader.0))
     }
 
-    /// Cuts the node off that holds the volume, for longer than it may write. The clock of the leader steps as soon as
-    /// the node is declared down.
+    /// Isolates the node that holds the volume, for longer than it may write. The clock of the leader steps
+    /// as soon as the node is declared down.
     fn hide_holder(&mut self) -> Option<String> {
         let leader = self.sim.leader().filter(|_| !self.disturbed)?;
         let claim = self.sim.with(leader, |server| server.replica.lock().claim)?;
@@ -402,7 +404,7 @@ impl Nemesis<'_> {
         Some(format!("node {}, which holds the volume, is cut off for {time:?}", claim.node))
     }
 
-    /// Steps the clock of the leader forward if a node that is cut off is declared down.
+    /// Steps the clock of the leader forward when an isolated node is declared down.
     pub(super) fn await_silence(&mut self, node: NodeId) {
         let Some(leader) = self.sim.leader().filter(|_| self.disturbed) else { return };
         if self.sim.with(leader, |server| server.replica.lock().is_up(node)) {

@@ -1,4 +1,4 @@
-//! The trace of a simulation, and what the checks need to know of the past.
+//! The trace of a simulation, and the past events that the checks need.
 
 use super::node::short;
 use super::rows::{self, JobName};
@@ -17,10 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// How long everything must have been in order until no node may be declared down that is in order too.
+/// The time without faults after which no node without faults may be declared down.
 const CALM: Duration = Duration::from_secs(16);
 
-/// The trace and the past.
+/// The trace, with the past of this simulation.
 pub(super) type Book = trace::Book<Past>;
 type Pages = trace::Pages<Past>;
 
@@ -32,12 +32,12 @@ struct Recorded {
     is_void: bool,
 }
 
-/// The past, as far as the checks need it.
+/// The past events that the checks need.
 #[derive(Default)]
 pub(super) struct Past {
     sequence: u64,
     leaders: BTreeMap<u64, HostId>,
-    /// The hash of the state at each index at which a state was looked at.
+    /// The hash of the state at each index at which a state was observed.
     hashes: BTreeMap<u64, u64>,
     /// The newest index that each server has shown.
     stale: BTreeMap<HostId, u64>,
@@ -46,15 +46,15 @@ pub(super) struct Past {
     written: BTreeMap<u64, u64>,
     history: Vec<Recorded>,
     refused: BTreeSet<(Object, u64)>,
-    /// The index up to which states were observed, and the statuses of the nodes there.
+    /// The index up to which states were observed. The next field has the statuses of the nodes at this index.
     observed: u64,
     statuses: BTreeMap<u32, NodeStatus>,
-    /// The writers of the volume there, with their claims.
+    /// The writers of the volume at the observed index, with their claims.
     writers: BTreeMap<AllocId, String>,
     /// The node and the allocation that write to the volume, and the allocations that wrote before.
     writer: Option<(u32, AllocId)>,
     writers_before: BTreeSet<AllocId>,
-    /// When each node sent the last heartbeat that was answered.
+    /// The time at which each node sent its last heartbeat with a response.
     heard: BTreeMap<u32, Duration>,
     disturbed: Duration,
     nodes_disturbed: BTreeMap<u32, Duration>,
@@ -77,7 +77,7 @@ impl Pages {
         }
     }
 
-    /// Notes changes of the allocations that write to the volume, and of their claims.
+    /// Records changes of the allocations that write to the volume, and of their claims.
     fn observe_writers(&mut self, root: &Root) {
         let job = JobName::Writer.key();
         for alloc in root.allocs_by_job(&job) {
@@ -119,7 +119,7 @@ impl Book {
         }
     }
 
-    /// Records changes that leaders wrote. A term's changes come before those of later terms.
+    /// Records changes that leaders wrote. The changes of a term precede the changes of later terms.
     pub(super) fn wrote_in_term(&self, Written { term, index }: Written) {
         let mut pages = self.lock();
         let before = pages.past.written.range(..index).next_back().map(|(_, term)| *term);
@@ -189,7 +189,7 @@ impl Book {
         pages.past.newest_acked = pages.past.newest_acked.max(index);
     }
 
-    /// Records a write of which the server answered that nothing was done.
+    /// Records a write that had no effect according to the response of the server.
     pub(super) fn refused(&self, place: usize, object: Object, value: u64) {
         let mut pages = self.lock();
         pages.count("refused");
@@ -245,7 +245,7 @@ impl Book {
         pages.past.heard.insert(node, sent);
     }
 
-    /// Records that something is not in order, until now.
+    /// Records that a fault lasts until now.
     pub(super) fn disturbed(&self) {
         self.lock().past.disturbed = elapsed();
     }

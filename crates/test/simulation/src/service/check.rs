@@ -1,4 +1,4 @@
-//! What must hold at each moment, and after the quiet time.
+//! The checks of the rules that hold at each moment, and after the quiet time.
 
 use super::node::{self, claim_of};
 use super::rows::{self, JobName};
@@ -13,7 +13,7 @@ use caravan_types::node::NodeStatus;
 use caravan_types::volume::{Claim, ClaimPhase};
 
 impl Sim {
-    /// Checks what must hold at each moment.
+    /// Checks the rules that hold at each moment.
     pub(super) fn inspect(&self, nodes: u32) {
         for (host, handle) in self.handles() {
             let metrics = handle.log_metrics();
@@ -36,7 +36,7 @@ impl Sim {
         }
     }
 
-    /// Whether all running servers have applied the same entries.
+    /// Returns whether all running servers have applied the same entries.
     pub(super) fn is_level(&self) -> bool {
         let mut indexes = self.handles().into_iter().map(|(_, handle)| handle.store().snapshot().index());
         let first = indexes.next();
@@ -47,7 +47,7 @@ impl Sim {
     pub(super) fn wrote(&self, node: u32, claim: &Claim) {
         self.book.wrote(node, &claim.id.alloc);
         let Some((_, root)) = self.newest() else { return };
-        // The servers that know more may be down.
+        // Servers with newer entries may be down.
         if root.index() < claim.modify_index {
             return;
         }
@@ -131,7 +131,7 @@ impl Sim {
         });
     }
 
-    /// Notes what the claims of the volume and the evaluations wait for.
+    /// Adds to the trace what the claims of the volume and the evaluations wait for.
     fn describe(&self, leader: HostId, root: &Root) {
         let Some(handle) = self.handle(leader) else { return };
         for claim in root.claims_of(&rows::volume_key()).filter(|claim| claim.phase != ClaimPhase::Gone) {

@@ -42,7 +42,7 @@ impl PeerChannels for Wires {
     }
 }
 
-/// The member table, which all servers share: every server is known and alive.
+/// The member table, which all servers share: it has every server as alive.
 #[derive(Debug)]
 pub(super) struct Table(watch::Sender<Arc<View>>);
 
@@ -73,7 +73,7 @@ impl Table {
     }
 }
 
-/// The member table as one server uses it.
+/// The member table in the form for one server.
 #[derive(Debug)]
 pub(super) struct Place {
     table: Arc<Table>,

@@ -1,4 +1,4 @@
-//! One simulation from the start of the servers to the last check, with everything that goes wrong meanwhile.
+//! One simulation from the start of the servers to the last check, with all faults meanwhile.
 
 mod faults;
 
@@ -16,11 +16,11 @@ const CHAOS: Duration = Duration::from_secs(40);
 const QUIET: Duration = Duration::from_secs(34);
 /// The end of the quiet time, in which users make no requests.
 const SILENCE: Duration = Duration::from_secs(14);
-/// The time in which a cluster is founded and its jobs are placed, before anything goes wrong.
+/// The time in which a cluster is founded and its jobs are placed, before the first fault.
 const CALM_START: Duration = Duration::from_secs(6);
-/// After a fault of the disk ended, how long a server may still end because of it.
+/// The time after a fault of a disk in which a server may still end because of the fault.
 const AFTERMATH: Duration = Duration::from_secs(15);
-/// The tries, and the pauses between them, to find all servers at the same index.
+/// The number of attempts to find all servers at the same index.
 const LEVEL_TRIES: usize = 10;
 const LEVEL_PAUSE: Duration = Duration::from_millis(100);
 const USERS: usize = 3;
@@ -28,7 +28,7 @@ pub(super) const NODES: u32 = 3;
 /// Nanoseconds of an hour.
 const HOUR: i64 = 3_600_000_000_000;
 
-/// Something that happens later.
+/// A planned event.
 enum Later {
     Boot(HostId),
     Thaw(HostId),
@@ -44,9 +44,9 @@ struct Nemesis<'a> {
     lots: Lots,
     later: BTreeMap<(Duration, u64), Later>,
     count: u64,
-    /// Whether the network is out of order.
+    /// Whether the network has a fault.
     disturbed: bool,
-    /// Until when no other fault joins the current one.
+    /// The time until which no other fault joins the current one.
     alone_until: Duration,
 }
 
@@ -128,7 +128,7 @@ impl Nemesis<'_> {
         self.later.insert((self.world.elapsed() + time, self.count), what);
     }
 
-    /// Runs the world for a time. Does what is due, and restarts processes that ended.
+    /// Runs the world for a time. Executes due events, and restarts processes that ended.
     fn run_for(&mut self, time: Duration) {
         let until = self.world.elapsed() + time;
         while !self.sim.book.is_violated() {
@@ -200,7 +200,7 @@ impl Nemesis<'_> {
         self.world.spawn(HostId(0), users::look_after_start(self.sim.clone(), host, self.lots.fork()));
     }
 
-    /// Ends a server's process. Without a loss of power, all that it wrote is kept.
+    /// Ends a server's process. Without a loss of power, all its writes are kept.
     fn kill(&mut self, host: HostId, power: bool) {
         let (disk, running) = self.sim.with(host, |server| {
             server.up = false;
@@ -234,7 +234,7 @@ impl Nemesis<'_> {
         self.after(pause, Later::Boot(host));
     }
 
-    /// Ends everything that goes wrong.
+    /// Ends all faults.
     fn heal(&mut self) {
         self.sim.book.note("everything is in order from now on");
         let later = std::mem::take(&mut self.later);

@@ -1,8 +1,8 @@
 //! Nodes: registration, heartbeats, the list of allocations, their states, and the fence of a volume with its writer.
 //!
-//! The rules are those of the client (`crates/host/client`): a heartbeat that is answered extends the lease from the time
-//! when it was sent, an allocation that writes to a volume of one writer ends with the lease, and a full list ends the
-//! allocations that it does not name.
+//! The rules are the rules of the client (`crates/host/client`). A heartbeat with a response extends the
+//! lease, counted from its sending. An allocation that writes to a single-writer volume ends with the
+//! lease. A full list ends the allocations that it does not name.
 
 use super::relay::{Caller, Line};
 use super::rows;
@@ -26,10 +26,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The pause before a call is tried again.
+/// The pause before a call is retried.
 const RETRY: Duration = Duration::from_millis(250);
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
-/// More tries than a simulation has time for.
+/// More attempts than a simulation has time for.
 const TRIES: usize = 1000;
 const TICK: Duration = Duration::from_millis(150);
 
@@ -46,16 +46,16 @@ pub(super) fn host(number: u32) -> HostId {
 struct Run {
     index: u64,
     stop: Arc<AtomicBool>,
-    /// The newest report; absent before the first.
+    /// The newest report; absent before the first report.
     report: Option<AllocUpdate>,
 }
 
 struct Shared {
-    /// The server that answered last.
+    /// The server that responded last.
     server: Option<HostId>,
-    /// Until when the node may write to volumes of one writer, on the clock that counts suspended time.
+    /// The end of the time to write to single-writer volumes, on the clock that counts suspended time.
     lease: Option<u64>,
-    /// Counts the leases. A lease that ran out is followed by another one.
+    /// The number of leases. After a lease has run out, another lease begins.
     term: u64,
     /// The highest index that a server has shown.
     seen: u64,
@@ -84,7 +84,7 @@ pub(super) fn spawn(sim: &Sim, number: u32, lots: Lots) {
 }
 
 impl Agent {
-    /// Returns a connection to the server that answered last, or to any.
+    /// Returns a connection to the server that responded last, or to any server.
     fn line(&self) -> Line {
         let hosts = self.sim.hosts();
         let mut shared = self.shared.lock();
@@ -95,7 +95,8 @@ impl Agent {
         Line { sim: self.sim.clone(), from: host(self.number), to, caller }
     }
 
-    /// Returns the connection for the next list, often to another server than before, and how long to keep it.
+    /// Returns the connection for the next list, often to another server than before, and the time for
+    /// which it is kept.
     fn line_of_list(&self) -> (Line, Duration) {
         let (mut line, hosts) = (self.line(), self.sim.hosts());
         let mut shared = self.shared.lock();
@@ -109,7 +110,7 @@ impl Agent {
         let line = self.line();
         let answer = line.call::<M>(request, CALL_TIMEOUT, false).await;
         if answer.is_err() {
-            // The next call tries the next server.
+            // The next call uses the next server.
             let mut shared = self.shared.lock();
             if shared.server == Some(line.to) {
                 shared.server = Some(server_after(&self.sim.hosts(), line.to));
@@ -146,7 +147,7 @@ impl Agent {
         }
     }
 
-    /// Uses the answer to a heartbeat; returns the pause before the next one.
+    /// Processes the response to a heartbeat; returns the pause before the next one.
     fn answered(&self, contact: &NodeContact, sent: u64, sent_at: Duration, before: u64) -> Duration {
         let mut shared = self.shared.lock();
         shared.registered = !contact.unknown;
@@ -154,7 +155,7 @@ impl Agent {
             return RETRY;
         }
         self.sim.book.heartbeat_answered(self.number, sent_at);
-        // As clients do: a list may have arrived during the call.
+        // As in clients: a list may have arrived during the call.
         let floor = if contact.state_index < before { 0 } else { shared.seen };
         shared.seen = contact.state_index.max(floor);
         shared.term += u64::from(shared.lease.is_none_or(|until| boot() >= until));
@@ -245,7 +246,7 @@ impl Agent {
         }
     }
 
-    /// Reports that nothing of an allocation is mounted that was lost before this node received it.
+    /// Reports that an allocation that was lost before this node received it has no mounts.
     fn disown(&self, alloc: &Allocation) {
         if alloc.client_status != ClientStatus::Lost {
             return;

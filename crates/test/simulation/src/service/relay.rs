@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long a connection without an answer lasts: a few keep-alives.
+/// The time for which a connection without responses lasts: a few keep-alives.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(8);
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The interval of the keep-alives of a stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// The pause before a stream that does not pass is tried again.
+/// The pause before an interrupted stream is retried.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// One side of a connection to a server.
@@ -51,7 +51,7 @@ fn lost() -> RpcError {
 }
 
 impl Line {
-    /// Returns the channel within the receiving process, as its listener would open it; `None` if no process runs.
+    /// Returns the channel within the receiving process, as its listener would open one; `None` if no process runs.
     fn arrive(&self) -> Option<Channel> {
         let peer = match &self.caller {
             Caller::Server => PeerIdentity::Server(ServerPeer {
@@ -115,7 +115,7 @@ impl Line {
         let lost_at_once = Err(lost());
         let Some(delay) = self.sim.net.carry(self.from, self.to) else {
             sleep(CONNECTION_TIMEOUT).await;
-            // The receiver may not wait any more.
+            // The receiver may have been dropped.
             let _ = deliver.send(lost_at_once);
             return;
         };
@@ -138,7 +138,7 @@ impl Line {
                         return;
                     }
                 }
-                // The stream has ended, or its process.
+                // The stream or its process has ended.
                 Ok(None) => return,
                 Err(_) => {
                     let passes =
@@ -151,7 +151,7 @@ impl Line {
                     if silent > CONNECTION_TIMEOUT {
                         return;
                     }
-                    // A process that stands still answers no keep-alive.
+                    // A suspended process responds to no keep-alive.
                     let answered = alive.clone();
                     spawn_on(self.to, async move { answered.store(true, Ordering::Relaxed) });
                 }

@@ -1,4 +1,4 @@
-//! The rows that a simulation begins with: nodes, a volume, and jobs.
+//! The rows at the beginning of a simulation: nodes, a volume, and jobs.
 
 use caravan_types::job::{
     EphemeralDisk, Job, JobType, ReschedulePolicy, Resources, RestartPolicy, Task, TaskGroup, VolumeRequest,
@@ -19,9 +19,9 @@ pub(super) const MARK: &str = "mark";
 pub(super) enum JobName {
     /// A service with two allocations.
     Web,
-    /// A service with one allocation, which writes to a volume of one writer.
+    /// A service with one allocation, which writes to a single-writer volume.
     Writer,
-    /// Three allocations that end.
+    /// A batch job of three allocations that end.
     Batch,
 }
 

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const VARIABLES: u8 = 3;
-/// Reads after the start of a server.
+/// The number of reads after the start of a server.
 const LOOKS: usize = 40;
-/// How long a request looks for a leader, at both servers together, as in the HTTP API.
+/// The time for which a request looks for a leader, at both servers together, as in the HTTP API.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
-/// How long a server waits for the answer of the leader that it passed a request on to.
+/// The time for which a server waits for the response of the leader to which it relayed a request.
 const LEADER_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// An object that users write.
@@ -29,7 +29,7 @@ pub(super) enum Object {
     Job(JobName),
 }
 
-/// A value of an object, and the index that a comparison uses; both are zero of an absent object.
+/// A value of an object, and the index that a comparison uses; both are zero for an absent object.
 #[derive(Clone, Copy, Debug, Default)]
 struct Version {
     value: u64,
@@ -39,7 +39,7 @@ struct Version {
 #[derive(Clone, Copy, Debug)]
 enum Request {
     Read(Object),
-    /// Writes a value; with an index, only if the object was last changed there.
+    /// A write of a value. With an index, only if the index is the index of the object's last change.
     Write {
         object: Object,
         value: u64,
@@ -52,7 +52,7 @@ enum Answer {
     Read(Version, u64),
     Written(Version),
     Conflict,
-    /// Nothing was done.
+    /// The request had no effect.
     Refused,
     Unknown,
 }
@@ -152,7 +152,7 @@ async fn read(sim: &Sim, number: usize, to: HostId, object: Object) -> Option<Ve
     Some(version)
 }
 
-/// Makes a request of a server, which passes it on if another server leads, as the HTTP API does.
+/// Sends a request to a server, which relays it if another server leads, as the HTTP API does.
 async fn ask(sim: &Sim, to: HostId, request: Request) -> Answer {
     let target = sim.clone();
     let work: Work<Answer> = Arc::new(move || Box::pin(serve(target.clone(), to, request)));
@@ -176,7 +176,7 @@ async fn serve(sim: Sim, at: HostId, request: Request) -> Option<Answer> {
             let work: Work<Answer> = Arc::new(move || {
                 let (sim, done) = (target.clone(), done.clone());
                 Box::pin(async move {
-                    // Requests are never repeated.
+                    // Requests are never duplicated.
                     if done.swap(true, std::sync::atomic::Ordering::Relaxed) {
                         return None;
                     }
@@ -194,7 +194,7 @@ async fn serve(sim: Sim, at: HostId, request: Request) -> Option<Answer> {
     }
 }
 
-/// Carries out a request as the leader.
+/// Executes a request as the leader.
 async fn carry_out(handle: &Handle, request: Request) -> Answer {
     match request {
         Request::Read(object) => {
@@ -249,7 +249,7 @@ fn variable(number: u8) -> VariableKey {
     VariableKey::new("default", format!("v{number}"))
 }
 
-/// Registers the job that writes to the volume again, so that another allocation takes the volume over.
+/// Registers the job that writes to the volume again, so that another allocation claims the volume.
 pub(super) async fn replace_writer(sim: Sim) {
     let Some(to) = sim.leader() else { return };
     let (object, value) = (Object::Job(JobName::Writer), sim.book.next_id());
@@ -261,7 +261,7 @@ pub(super) async fn replace_writer(sim: Sim) {
     }
 }
 
-/// Reads from a server that starts, and permits old states.
+/// Reads old states from a server that starts.
 pub(super) async fn look_after_start(sim: Sim, host: HostId, mut lots: Lots) {
     for _ in 0..LOOKS {
         sleep(lots.between(Duration::from_millis(5), Duration::from_millis(100))).await;

@@ -1,4 +1,4 @@
-//! The servers of a simulation: their disks, their processes, and what all parts share.
+//! The servers of a simulation: their disks, their processes, and the state that all parts share.
 
 use super::book::Book;
 use super::lan::{Place, Table, Wires};
@@ -33,12 +33,12 @@ pub(super) const HEARTBEAT: HeartbeatConfig = HeartbeatConfig {
 };
 const LEASE: Lease =
     Lease { ttl: Nanos::from_secs(6), kill_grace: Nanos::from_secs(1), margin: Nanos::from_secs(1) };
-/// Entries after which a server makes a snapshot, and entries that it keeps.
+/// The number of entries after which a server writes a snapshot, and of entries that it keeps.
 const SNAPSHOT_AFTER: u64 = 120;
 const SNAPSHOT_AFTER_BYTES: u64 = 40_000;
 const KEPT: u64 = 60;
 
-/// What all parts of a simulation share; clones are the same simulation.
+/// The state that all parts of a simulation share; clones are the same simulation.
 #[derive(Clone)]
 pub(super) struct Sim {
     pub(super) book: Book,
@@ -47,7 +47,7 @@ pub(super) struct Sim {
     pub(super) servers: Arc<Mutex<BTreeMap<HostId, Server>>>,
     /// The number of servers that found the cluster.
     pub(super) expect: usize,
-    /// Processes that have ended by themselves.
+    /// Processes that have ended although the simulation did not end them.
     pub(super) ended: Arc<Mutex<VecDeque<Ended>>>,
     /// Whether users make no new requests.
     pub(super) quiet: Arc<Mutex<bool>>,
@@ -71,10 +71,10 @@ pub(super) struct Server {
     /// The directory of the keys and of the promise.
     dir: PathBuf,
     pub(super) up: bool,
-    /// Counts the starts of the process.
+    /// The number of starts of the process.
     pub(super) life: u64,
     pub(super) stop: CancellationToken,
-    /// When the disk was out of order the last time.
+    /// The last time at which the disk had a fault.
     pub(super) faulty: Option<Duration>,
     pub(super) frozen: bool,
     /// The running service, and the methods that it serves.
@@ -133,7 +133,7 @@ impl Sim {
         servers.get(&host)?.running.as_ref().map(|(_, router)| router.clone())
     }
 
-    /// Whether a server can prove to another one that both belong to one cluster.
+    /// Returns whether a server can prove to another one that both belong to one cluster.
     pub(super) fn is_member(&self, from: HostId, to: HostId) -> bool {
         let servers = self.servers.lock();
         let cluster = |host| servers.get(&host).and_then(|server: &Server| server.own.credential.get());
@@ -143,7 +143,7 @@ impl Sim {
         }
     }
 
-    /// Returns the server that leads in the newest term, as far as it knows.
+    /// Returns the server that leads in the newest term, according to its own records.
     pub(super) fn leader(&self) -> Option<HostId> {
         let leading = self.handles().into_iter().map(|(host, handle)| (host, handle.log_metrics()));
         let leading = leading.filter(|(_, metrics)| metrics.is_leader);
@@ -164,7 +164,7 @@ impl Sim {
         (1..=NODES).find(|number| rows::node_id(*number) == holder)
     }
 
-    /// Prepares the start of a server's process, and returns it.
+    /// Prepares the start of a server's process, and returns the process.
     pub(super) fn start(&self, host: HostId) -> impl Future<Output = ()> + Send + 'static {
         let own = ServerSide { id: uuid(host).to_string(), ..ServerSide::default() };
         let (life, stop, config) = self.with(host, |server| {
@@ -220,7 +220,7 @@ impl Sim {
         }
     }
 
-    /// Runs a server's process, and returns why it ended.
+    /// Runs a server's process, and returns the reason of its end.
     async fn process(
         &self,
         host: HostId,

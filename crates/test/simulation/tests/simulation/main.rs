@@ -1,16 +1,16 @@
-//! The simulation of servers: the same seed gives the same trace, no seed fails, and each planted fault is found.
+//! Tests of the simulation of servers: a seed has one trace, no seed fails, and each planted fault is found.
 
 mod service;
 
 use caravan_simulation::{Fault, Outcome, first_violation, processors, run};
 use std::process::Command;
 
-/// The seeds of each run of the tests. `cargo xtask simulate servers --seeds N` runs others.
+/// The number of seeds in each run of the tests. `cargo xtask simulate servers --seeds N` runs other seeds.
 const SEEDS: u64 = 200;
-/// The seeds among which each planted fault is found.
+/// The number of seeds among which each planted fault is found.
 const SEARCHED: u64 = 500;
-/// A seed that finds each planted fault: the first one to try. A change of the servers can change the traces of seeds.
-/// `cargo xtask simulate servers --seeds 500 --fault all` prints others.
+/// The first seed to try for each planted fault, which finds it. A change of the servers can change the
+/// traces of seeds. `cargo xtask simulate servers --seeds 500 --fault all` prints new seeds.
 const FOUND: [(&str, u64); 14] = [
     ("ack-before-flush", 6),
     ("vote-not-saved", 2),

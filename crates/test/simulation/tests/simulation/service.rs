@@ -1,14 +1,14 @@
-//! The simulation of servers with their real services.
+//! Tests of the simulation of servers with their real services.
 
 use caravan_simulation::{Outcome, service};
 use std::process::Command;
 
-/// The seeds of each run of the tests. `cargo xtask simulate servers --service --seeds N` runs others.
+/// The number of seeds in each run of the tests. `cargo xtask simulate servers --service --seeds N` runs other seeds.
 const SEEDS: u64 = 8;
-/// The seeds among which each planted fault is found.
+/// The number of seeds among which each planted fault is found.
 const SEARCHED: u64 = 40;
-/// A seed that finds each planted fault: the first one to try. A change of the servers can change the traces of seeds.
-/// `cargo xtask simulate servers --service --seeds 40 --fault all` prints others.
+/// The first seed to try for each planted fault, which finds it. A change of the servers can change the
+/// traces of seeds. `cargo xtask simulate servers --service --seeds 40 --fault all` prints new seeds.
 const FOUND: [(&str, u64); 8] = [
     ("no-quorum-round", 1),
     ("wall-clock-fence", 14),

@@ -1,4 +1,4 @@
-//! What goes wrong: processes, links, disks, clocks, and leadership.
+//! Faults: of processes, links, disks, clocks, and leadership.
 
 use super::super::rows;
 use super::super::world::uuid;
@@ -8,7 +8,7 @@ use caravan_consensus::sim::{DiskFault, HostId, step_wall};
 use caravan_types::node::NodeStatus;
 use std::time::Duration;
 
-/// How often the state is asked whether a node is declared down.
+/// The interval at which the state is checked for a node that is declared down.
 const SILENCE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Nemesis<'_> {
@@ -22,7 +22,7 @@ impl Nemesis<'_> {
         self.sim.with(host, |server| server.up)
     }
 
-    /// Makes one thing go wrong.
+    /// Causes one fault.
     pub(super) fn step(&mut self) {
         if self.sim.book.is_violated() {
             return;
@@ -78,7 +78,7 @@ impl Nemesis<'_> {
         Some("all servers lose power".to_owned())
     }
 
-    /// Leaves one server, mostly the leader, without the others, for longer than it waits for them.
+    /// Ends all servers except one, mostly the leader, for longer than it waits for them.
     fn others_end(&mut self, host: HostId) -> Option<String> {
         for other in self.sim.hosts().into_iter().filter(|other| *other != host) {
             if self.is_up(other) {
@@ -105,7 +105,7 @@ impl Nemesis<'_> {
             return None;
         }
         let kind = self.lots.below(5);
-        // Long enough for the leader of the others to miss the nodes of the minority.
+        // The time is long enough for the leader of the others to declare the nodes of the minority down.
         let time = if kind < 2 { time * 3 } else { time };
         self.after(time, Later::NetHeals);
         let servers = self.sim.hosts();
@@ -140,7 +140,7 @@ impl Nemesis<'_> {
         self.sim.net.cut(b, a);
     }
 
-    /// Cuts a server off from the others, together with some nodes.
+    /// Isolates a server from the others, together with some nodes.
     fn isolate(&self, host: HostId, stay: &[HostId]) {
         let nodes: Vec<HostId> = (1..=NODES).map(node::host).collect();
         for other in self.sim.hosts().into_iter().filter(|other| *other != host) {
@@ -150,7 +150,8 @@ impl Nemesis<'_> {
         nodes.iter().filter(|node| !stay.contains(node)).for_each(|node| self.cut_apart(host, *node));
     }
 
-    /// Cuts the leader off with the node that uses the volume, for so long that the others hand the volume on.
+    /// Isolates the leader with the node that uses the volume, for so long that the others grant the volume
+    /// to another node.
     fn isolate_with_holder(&mut self) -> Option<String> {
         let (leader, holder) = (self.sim.leader()?, self.sim.holder()?);
         if std::mem::replace(&mut self.disturbed, true) {
@@ -166,8 +167,8 @@ impl Nemesis<'_> {
         ))
     }
 
-    /// Cuts the node off that uses the volume, for longer than it may. As soon as the node is declared down, another
-    /// server leads, whose clock is ahead.
+    /// Isolates the node that uses the volume, for longer than its lease. As soon as the node is declared
+    /// down, another server leads, whose clock is ahead.
     fn hide_holder(&mut self) -> Option<String> {
         let (leader, holder) = (self.sim.leader()?, self.sim.holder()?);
         if std::mem::replace(&mut self.disturbed, true) {
@@ -188,7 +189,7 @@ impl Nemesis<'_> {
         ))
     }
 
-    /// Passes leadership on once a node that is cut off is declared down.
+    /// Passes leadership on when an isolated node is declared down.
     pub(super) fn await_silence(&mut self, number: u32) {
         let Some((_, root)) = self.sim.newest().filter(|_| self.disturbed) else { return };
         if root.node(&rows::node_id(number)).is_some_and(|node| node.status == NodeStatus::Ready) {
@@ -250,7 +251,7 @@ impl Nemesis<'_> {
         self.after(time, Later::DiskHeals(host));
     }
 
-    /// Slows the disk of the leader down while the volume is handed on: followers apply entries before the leader.
+    /// Slows down the disk of the leader while the volume is passed on: followers apply entries before the leader.
     fn slow_leader(&mut self) -> Option<String> {
         let leader = self.sim.leader()?;
         let time = self.lots.between(Duration::from_secs(8), Duration::from_secs(12));
