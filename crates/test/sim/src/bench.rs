@@ -1,4 +1,4 @@
-//! Measures the scheduler on the clusters of Nomad's own benchmark.
+//! Measurements of the scheduler on the clusters of Nomad's own benchmark.
 //!
 //! Nodes are in 25 racks. The job is allowed in every other rack, and is optionally spread over the racks.
 
@@ -20,7 +20,7 @@ const ROUNDS: u64 = 21;
 pub struct Figure {
     /// The case: the numbers of nodes and allocations, and the job's options.
     pub case: String,
-    /// Milliseconds for one decision on one thread: the median of several.
+    /// The time of one decision on one thread in milliseconds: the median of several.
     pub millis: f64,
 }
 
@@ -35,7 +35,7 @@ pub enum BenchError {
     NotPlaced(usize, u32),
 }
 
-/// Returns a cluster with this number of nodes in racks.
+/// Returns a cluster of `nodes` nodes in racks.
 ///
 /// # Errors
 /// Fails if the state refuses a command.
@@ -50,7 +50,7 @@ pub fn cluster(nodes: usize) -> Result<Cluster, BenchError> {
     Ok(cluster)
 }
 
-/// Returns a job with this number of allocations for every other rack.
+/// Returns a job with `count` allocations for every other rack.
 pub fn racked(count: u32, spread: bool) -> Job {
     let mut job = job("bench", JobType::Service, count);
     let racks: Vec<String> = (0..RACKS).step_by(2).map(|rack| format!("r{rack}")).collect();
@@ -88,7 +88,7 @@ pub fn measure(cluster: &Cluster, nodes: usize, count: u32, spread: bool) -> Res
     Ok(Figure { case, millis: times[times.len() / 2] })
 }
 
-/// Measures all cases, and reports each figure to `tell`.
+/// Measures all cases, and passes each figure to `tell`.
 ///
 /// # Errors
 /// As [`measure`].
@@ -109,16 +109,16 @@ pub fn scheduler(mut tell: impl FnMut(&Figure)) -> Result<(), BenchError> {
 pub struct Filled {
     /// The final number of allocations.
     pub allocs: usize,
-    /// Allocations that were placed, written and acknowledged as running, a second.
+    /// The number of allocations per second that were placed, written and acknowledged as running.
     pub rate: f64,
-    /// Milliseconds from an evaluation to its written plan: the 99th percentile.
+    /// The time from an evaluation to its written plan in milliseconds: the 99th percentile.
     pub p99: f64,
-    /// Heap bytes of one more allocation, with its share of jobs, evaluations and indexes.
+    /// The heap bytes of one additional allocation, with its share of jobs, evaluations and indexes.
     pub bytes: f64,
 }
 
 /// Fills a cluster of `nodes` nodes with jobs of a thousand allocations. Each job is submitted, decided, written, and
-/// acknowledged by its nodes. Only state and scheduler take part: no log is written and nothing is sent.
+/// acknowledged by its nodes. Only state and scheduler take part, without a log and without messages.
 ///
 /// # Errors
 /// Fails if the state refuses a command, or not all allocations are placed.

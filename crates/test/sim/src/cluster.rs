@@ -1,4 +1,4 @@
-//! A cluster whose clock stands still.
+//! A cluster with a constant clock.
 
 use caravan_scheduler::{Overlay, Params, Rules, schedule};
 use caravan_state::Root;
@@ -12,7 +12,7 @@ use caravan_types::{JobKey, UnixNanos};
 /// The time of all events.
 const NOW: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
 
-/// The state, and the means to change it.
+/// The state, and the operations that change it.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     root: Root,
@@ -55,7 +55,7 @@ impl Cluster {
         }
     }
 
-    /// Adds a node, or replaces it.
+    /// Adds a node, or replaces the node with the same id.
     ///
     /// # Errors
     /// Returns the state's refusal.
@@ -97,7 +97,7 @@ impl Cluster {
         }
     }
 
-    /// Runs the scheduler on an evaluation; writes nothing.
+    /// Runs the scheduler on an evaluation without writing the decision.
     pub fn decide(&self, eval: &Evaluation, seed: u64) -> Decision {
         let params = Params::new(NOW, seed);
         match self.rules {
@@ -106,7 +106,7 @@ impl Cluster {
         }
     }
 
-    /// Writes a decision, as the planner does with a plan that still fits.
+    /// Writes a decision, as the planner writes a plan that still fits.
     ///
     /// # Errors
     /// Returns the state's refusal.
@@ -115,7 +115,7 @@ impl Cluster {
     }
 }
 
-/// Returns the command that writes the whole decision, as the planner does with a plan that still fits.
+/// Returns the command that writes the whole decision, as the planner writes a plan that still fits.
 pub fn commit_all(decision: Decision) -> Change {
     let mut evals = vec![decision.eval];
     evals.extend(decision.follow_ups);

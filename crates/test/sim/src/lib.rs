@@ -1,6 +1,6 @@
 //! Clusters in memory: the real state and the real scheduler, without servers and clients around them.
 //!
-//! [`Cluster`] applies commands and runs evaluations through the scheduler, [`bench`] measures that, and [`script`]
+//! [`Cluster`] applies commands and runs evaluations through the scheduler, [`bench`] measures this, and [`script`]
 //! builds clusters from a text of a few lines and prints the decisions.
 
 pub mod bench;

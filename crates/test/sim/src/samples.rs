@@ -1,5 +1,5 @@
 //! Typical samples of a node, a job and a plugin, which tests and simulations adapt to their needs.
-//! This crate lies above the state and the scheduler and below the servers. Tests of all of them can
+//! This crate depends on the state and the scheduler, but not on the servers. Tests of all of them can
 //! therefore use the samples.
 
 use caravan_types::job::{EphemeralDisk, Job, JobType, Task, TaskGroup};

@@ -13,7 +13,7 @@
 //! show
 //! ```
 //!
-//! A `job` is submitted and scheduled at once. Indented lines belong to the job above them; `#` begins a
+//! A `job` is submitted and scheduled immediately. Indented lines belong to the job above them; `#` begins a
 //! comment. The output repeats each command, with its result below.
 //!
 //! | Command | Meaning |
@@ -47,7 +47,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct ScriptError {
-    /// The number of the line, counted from 1.
+    /// The number of the line; the first line has number 1.
     pub line: usize,
     /// The reason of the error.
     pub message: String,
@@ -183,7 +183,7 @@ impl Runner {
         match what {
             "up" => {
                 self.change(status(NodeStatus::Ready))?;
-                // Also ends a drain that is in force.
+                // The command also ends a drain in progress.
                 self.change(Change::NodeDrain {
                     node: node.clone(),
                     drain: None,

@@ -1,4 +1,4 @@
-//! Parses lines and words of scripts.
+//! The parser of lines and words of scripts.
 
 use super::ScriptError;
 use crate::samples;
@@ -80,7 +80,7 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Replaces `%N` by the number modulo N.
+/// Replaces `%N` by the remainder of the number modulo N.
 fn vary(value: &str, number: usize) -> String {
     let Some((before, after)) = value.split_once('%') else { return value.to_owned() };
     match after.parse::<usize>() {

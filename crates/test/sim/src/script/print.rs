@@ -1,4 +1,4 @@
-//! Formats the output of scripts.
+//! The format of the output of scripts.
 
 use caravan_scheduler::Consequences;
 use caravan_state::Root;
