@@ -1,4 +1,4 @@
-//! Measures how fast job files are parsed: `cargo xtask bench hcl`. Prints one JSON object per line.
+//! Measures the speed at which job files are parsed: `cargo xtask bench hcl`. Prints one JSON object per line.
 
 use caravan_api as api;
 use caravan_hcl::Source;

@@ -43,8 +43,8 @@ pub struct Diagnostic {
     pub labels: Vec<Label>,
     /// A suggested fix.
     pub hint: Option<String>,
-    /// Whether the diagnostic only repeats that an earlier error left no value. Programs may expect its text, as
-    /// Nomad prints it; people are not shown it.
+    /// Whether the diagnostic only repeats that an earlier error left no value. Output for programs may need its
+    /// text, as Nomad prints that text. Output for people omits the diagnostic.
     pub echo: bool,
 }
 

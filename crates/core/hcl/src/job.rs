@@ -26,15 +26,15 @@ use crate::parse::json::{Members, Strings};
 use crate::schema::{Decoder, Header, unexpected};
 use crate::source::{Source, Sources};
 
-/// The inputs of parsing besides the job file.
+/// The inputs of parsing in addition to the job file.
 #[derive(Clone, Debug, Default)]
 pub struct ParseOptions {
     /// Values of `-var name=value`, in order.
     pub variables: Vec<VarInput>,
     /// The environment. Only `NOMAD_VAR_name` and `CARAVAN_VAR_name` are used.
     pub env: Vec<(String, String)>,
-    /// Variable files found beside the job file, in order. Those in `var_files` override them. They may set variables
-    /// that this job does not declare.
+    /// Variable files found next to the job file, in order. Those in `var_files` override them. They may set
+    /// variables that this job does not declare.
     pub auto_files: Vec<Source>,
     /// Variable files, in order. A file named `*.json` is JSON.
     pub var_files: Vec<Source>,

@@ -60,7 +60,7 @@ pub struct NamespaceRule {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct VariablesRule {
-    /// One per `path "glob" {}`.
+    /// The rules of the paths, one per `path "glob" {}`.
     pub paths: Vec<PathRule>,
 }
 

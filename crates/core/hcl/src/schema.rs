@@ -25,7 +25,7 @@ pub struct Schema {
     pub attributes: &'static [Attribute],
     /// The blocks that the body may contain.
     pub blocks: &'static [BlockType],
-    /// Computes keys from several arguments after all are read.
+    /// The function that computes keys from several arguments after all are read.
     pub finish: Option<Finish>,
 }
 
@@ -165,7 +165,7 @@ pub struct BlockType {
     pub key: &'static str,
     /// The names of the labels. The first label is stored under `Name`.
     pub labels: &'static [&'static str],
-    /// How often the block may occur.
+    /// The number of times that the block may occur, and the JSON that it becomes.
     pub repeat: Repeat,
     /// The content of the block.
     pub content: Content,

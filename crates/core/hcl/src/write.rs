@@ -11,7 +11,7 @@ use caravan_api as api;
 use caravan_types::time::Nanos;
 use serde_json::{Map, Value as Json};
 
-/// Why a job cannot be written in the job language.
+/// The reason that a job cannot be written in the job language.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// The name of an entry is no valid argument name: letters, digits, `_` and `-`.
@@ -33,7 +33,7 @@ type Object = Map<String, Json>;
 /// Writes a job. Omits members that only servers set (status, indexes, versions).
 ///
 /// # Errors
-/// The job does not come from the language and contains names that the language cannot express.
+/// The job was not written in the language and contains names that the language cannot express.
 pub fn job(job: &api::Job) -> Result<String, WriteError> {
     let json = serde_json::to_value(job).map_err(|e| WriteError::Json(e.to_string()))?;
     let Json::Object(object) = json else {

@@ -1,5 +1,5 @@
-//! The places of the `plugin` blocks of configuration files. The schema of a plugin is known only after the plugin has
-//! started, so its errors need the places of a configuration that was read long before.
+//! The places of the `plugin` blocks of configuration files. The schema of a plugin is available only after the
+//! plugin has started. Errors that it finds need the places of a configuration that was read long before.
 
 use crate::ast::Body;
 use crate::parse::hcl1;
@@ -7,7 +7,7 @@ use crate::source::{Source, Sources, Span};
 use std::collections::BTreeMap;
 
 /// The places of one `plugin` block, by the path of a key below its `config` (`auth.username`, `mount[1].target`), as
-/// `file:line,column-column`. Keys of an object in braces have no place of their own. The empty path is the block itself.
+/// `file:line,column-column`. Keys of an object in braces have no separate place. The empty path is the block itself.
 pub type PluginPlaces = BTreeMap<String, String>;
 
 /// Returns the places of all `plugin` blocks by label. Of several blocks with a label, the last one counts. Files in

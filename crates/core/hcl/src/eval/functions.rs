@@ -73,7 +73,7 @@ impl Library {
 enum P {
     Str,
     Num,
-    /// A list, or a value convertible to one: all elements get one type.
+    /// A list, or a value convertible to one: all elements are converted to one type.
     List,
     /// A set, or a value convertible to one.
     Set,
@@ -87,7 +87,7 @@ enum P {
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// Why a function returned no value.
+/// The reason that a function returned no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Failure {
     /// The number of the argument that caused the failure, if one did.

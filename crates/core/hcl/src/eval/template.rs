@@ -67,7 +67,7 @@ fn append(
                 };
                 let items = elements(list).ok_or_else(|| fail("E0207", collection.span, summary, detail))?;
                 for (k, v) in items {
-                    // An empty body counts no steps of its own.
+                    // An empty body counts no steps.
                     evaluator.charge(1, at)?;
                     let mut inner = scope.clone();
                     if let Some(name) = key {

@@ -1,6 +1,7 @@
 //! Computes the spaces before each token.
 //!
-//! The layout equals that of the tools that users of the language know, so a file formatted by them stays unchanged.
+//! The layout equals that of the tools that users of the language have, so a file that these tools formatted stays
+//! unchanged.
 
 use super::lex::{Kind, Token};
 use std::ops::Range;

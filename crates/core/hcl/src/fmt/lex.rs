@@ -48,7 +48,7 @@ pub(super) enum Kind {
     LineComment,
     /// `/* */`.
     BlockComment,
-    /// A character that the language does not know.
+    /// A character that is not part of the language.
     Other,
 }
 

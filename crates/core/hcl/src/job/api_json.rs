@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 /// Lists whose elements are plain values in Nomad: a null element decodes as an empty one.
 const PLAIN: [&str; 3] = ["ReservedPorts", "DynamicPorts", "Checks"];
 
-/// Parses a job in API JSON, alone or under the key `Job`. Members beside `Job` have no effect.
+/// Parses a job in API JSON, alone or under the key `Job`. Members next to `Job` have no effect.
 ///
 /// # Errors
 /// The text is not JSON, or a value is of the wrong type.
@@ -15,7 +15,7 @@ pub fn parse_api_json(text: &str) -> Result<api::Job, api::DecodeError> {
     api::from_value(job_in(&value))
 }
 
-/// Returns the job as JSON. An object is null where the API JSON that the job comes from has null.
+/// Returns the job as JSON. An object is null where `text`, the API JSON of the job, has null.
 ///
 /// # Errors
 /// The job cannot be represented in JSON.

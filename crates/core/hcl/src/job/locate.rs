@@ -16,7 +16,7 @@ use std::fmt;
 pub struct Step {
     /// The type of the inner block.
     pub kind: &'static str,
-    /// Which block of that type.
+    /// The selection of one block of that type.
     pub which: Which,
 }
 
@@ -29,7 +29,7 @@ pub enum Which {
     Named(String),
     /// The block with this index, from 0.
     Nth(usize),
-    /// The one with this label or `name`; where the text computes names, the one with this number, from 0.
+    /// The block with this label or `name`. Where the text computes names, the block with this index, from 0.
     Listed(String, usize),
 }
 
@@ -66,14 +66,15 @@ impl fmt::Display for Step {
 /// A setting of a job, as the language writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Blocks from the job to the one that holds the setting.
+    /// Blocks from the job to the block that holds the setting.
     pub blocks: Vec<Step>,
     /// Arguments of the last block that write the setting, the usual one first.
     pub arguments: Vec<&'static str>,
 }
 
 impl Place {
-    /// Finds the setting at a path in the JSON of a job. The path is followed as far as the language knows its fields.
+    /// Finds the setting at a path in the JSON of a job. Follows the path as far as its fields are part of the
+    /// language.
     #[must_use]
     pub fn of_path(path: &JobPath, job: &Json) -> Self {
         let mut out = Self::default();
@@ -124,7 +125,7 @@ fn is_key(block: &BlockType, key: &str) -> bool {
     }
 }
 
-/// Returns the arguments that write a field. A shortcut writes several fields at once: `regexp = "x"`.
+/// Returns the arguments that write a field. A shortcut writes several fields together: `regexp = "x"`.
 fn arguments(schema: &Schema, key: &str) -> Vec<&'static str> {
     let own = schema.attributes.iter().filter(|attribute| attribute.key == key);
     let is_compared = matches!(key, "LTarget" | "RTarget" | "Operand");

@@ -167,7 +167,7 @@ fn assign(variable: &mut Variable, value: Value, (how, span): (Origin, Span), it
 enum Unknown {
     Refused,
     Warned,
-    /// Ignore it: files that are loaded by default may serve several jobs.
+    /// A value to ignore: files that are loaded by default may serve several jobs.
     Ignored,
 }
 

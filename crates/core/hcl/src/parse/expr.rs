@@ -506,8 +506,8 @@ impl Parser<'_> {
         out
     }
 
-    /// Returns the value of a run time reference: its source text in `${}`, with its spaces if the whole
-    /// interpolation is this reference (docs/reference/jobspec.md, section 2.5).
+    /// Returns the value of a run time reference (docs/reference/jobspec.md, section 2.5). It is the source text in
+    /// `${}`, with its spaces if the reference is the whole interpolation.
     fn runtime_text(&self, start: usize, end: usize) -> String {
         let source = &self.text[start..end];
         let before = self.text[..start].trim_end_matches([' ', '\t']);

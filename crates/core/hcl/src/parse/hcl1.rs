@@ -1,5 +1,5 @@
-//! Parses HCL 1, the notation of volume specifications and agent configuration: no expressions, several arguments on
-//! one line, `key "label" {`, and `key = { ... }` as another form of `key { ... }`.
+//! Parses HCL 1, the notation of volume specifications and agent configuration. HCL 1 has no expressions. It has
+//! several arguments on one line, `key "label" {`, and `key = { ... }` as another form of `key { ... }`.
 
 use super::MAX_DEPTH;
 use crate::ast::{Attribute, Block, Body, Expr, ExprKind, Name};
@@ -139,7 +139,7 @@ impl Parser<'_> {
                     );
                 }
                 None => {
-                    // Clients know this text, because it also rejects policies.
+                    // Clients of Nomad expect this text, because it also rejects policies.
                     let names: Vec<&str> = keys.iter().map(|key| key.text.as_str()).collect();
                     let detail = format!(
                         "key '{}' expected start of object ('{{') or assignment ('=')",

@@ -1,6 +1,6 @@
 //! Parses the native notation of HCL2: files, blocks and attributes.
 //!
-//! This is a parser of our own, because the source ranges of errors are part of Nomad compatibility, and one file can
+//! Caravan has its own parser, because the source ranges of errors are part of Nomad compatibility, and one file can
 //! have several errors (docs/adr/0004-hcl.md).
 
 use super::MAX_DEPTH;
@@ -24,7 +24,7 @@ pub(super) type Parsed<T> = Result<T, Failed>;
 pub(super) struct Parser<'t> {
     pub text: &'t str,
     pub pos: usize,
-    /// The parser reads no further than this byte.
+    /// The byte offset at which the text to read ends.
     pub limit: usize,
     source: SourceId,
     /// The range of the outer string, if the text is a string of another text (an unescaped JSON string).
@@ -412,7 +412,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Returns the error for the next character if the language does not know it.
+    /// Returns the error for the next character if that character is not part of the language.
     pub(super) fn strange(&mut self) -> Option<Failed> {
         let (summary, detail) = match self.peek()? {
             '\'' => (

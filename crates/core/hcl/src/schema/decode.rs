@@ -22,7 +22,7 @@ const UNSUITABLE: &str = "Unsuitable value type";
 /// A decoder of bodies, which collects their errors.
 #[derive(Debug)]
 pub struct Decoder<'e> {
-    /// Evaluates the expressions of bodies.
+    /// The evaluator of the expressions of bodies.
     pub evaluator: &'e Evaluator,
     /// The errors found so far.
     pub errors: Vec<Diagnostic>,

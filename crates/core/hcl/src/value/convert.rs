@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// The types have no conversion, or this value has none.
 pub fn convert(value: Value, to: &Type) -> Result<Value, String> {
     match (to, &value) {
-        // The most common cases first.
+        // Check the most common cases first.
         (Type::Any, _)
         | (Type::Str, Value::Str(_))
         | (Type::Num, Value::Num(_))
@@ -126,8 +126,8 @@ fn inner(value: Value, to: &Type) -> Result<Value, String> {
     if Type::of(&value) == *to { Ok(value) } else { apply(value, to) }
 }
 
-/// Converts elements to `wanted` and returns them with their type. `mixed` means that their types may differ; `from`
-/// is their common type if they have one.
+/// Converts elements to the type `desired` and returns them with their type. `mixed` means that their types may
+/// differ; `from` is their common type if they have one.
 fn elements(
     items: Vec<Value>,
     (mixed, from): (bool, Type),

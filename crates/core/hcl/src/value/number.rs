@@ -114,7 +114,7 @@ impl Number {
         }
     }
 
-    /// Returns approximately how many binary digits printing handles; 0 for whole numbers of 64 bits.
+    /// Returns the approximate number of binary digits that printing handles; 0 for whole numbers of 64 bits.
     pub(crate) fn digits_to_print(&self) -> u64 {
         match &self.repr {
             Repr::Big(big) => big.mantissa.bits() + big.exponent.unsigned_abs(),
@@ -330,8 +330,8 @@ impl Number {
         self.plus(&other.negate())
     }
 
-    /// Returns the product; `None` if it is out of range, or undefined because an infinity meets zero. It is exact up
-    /// to 512 bits, whatever the precision of the factors.
+    /// Returns the product; `None` if it is out of range, or undefined because an infinity is multiplied by zero. The
+    /// product is exact up to 512 bits, whatever the precision of the factors.
     #[must_use]
     pub fn times(&self, other: &Self) -> Option<Self> {
         let precision = self.precision.max(other.precision);
@@ -353,8 +353,8 @@ impl Number {
         Some(Self { precision: precision.max(needed), ..out })
     }
 
-    /// Returns the quotient, infinite for division by zero; `None` if it is out of range, or undefined because two
-    /// zeros or two infinities meet.
+    /// Returns the quotient, which is infinite for division by zero. Returns `None` if it is out of range, or
+    /// undefined because both numbers are zero or infinite.
     #[must_use]
     pub fn over(&self, other: &Self) -> Option<Self> {
         let precision = self.precision.max(other.precision);
@@ -517,7 +517,7 @@ mod tests {
         assert_eq!(n("1.50"), n("1.5"));
     }
 
-    /// 512 bits are about 154 decimal digits.
+    /// Checks the number of decimal digits: 512 bits are about 154 of them.
     #[test]
     fn fractions_have_the_digits_of_512_bits() {
         let third = n("1").over(&n("3")).unwrap().to_string();

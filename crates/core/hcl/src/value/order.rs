@@ -4,8 +4,8 @@ use super::{MapKind, SeqKind, Value};
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 
-/// Sorts the elements of a set and removes duplicates. Primitives have their natural order, other values that of a
-/// text made from them, as in Nomad. Null is last.
+/// Sorts the elements of a set and removes duplicates. Primitives have their natural order, other values the order of
+/// a text that is built from them, as in Nomad. Null is last.
 pub(super) fn sorted(mut items: Vec<Value>) -> Vec<Value> {
     if items.iter().any(|v| matches!(v, Value::Seq(..) | Value::Map(..))) {
         items.sort_by_cached_key(|v| (v.is_null(), text(v)));
@@ -118,7 +118,7 @@ fn quoted(s: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Returns whether this is a format character or a character for private use.
+/// Returns whether the character is a format character or a character for private use.
 fn is_hidden(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{e000}'..='\u{f8ff}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'

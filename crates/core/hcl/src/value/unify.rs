@@ -197,7 +197,7 @@ fn preferred<'t>(types: &[&'t Type]) -> Vec<&'t Type> {
     order.into_iter().filter_map(|i| types.get(i).copied()).collect()
 }
 
-/// The result of comparing two types: which one is more general.
+/// The type that is preferred as the common type of two types.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Preference {
     First,

@@ -5,7 +5,7 @@ use crate::job::tables::CONSTRAINT;
 use crate::schema::{Content, Header, Kind, Object, Schema, attr, many, one};
 use serde_json::Value as Json;
 
-/// Arguments that are sizes: name, key while decoding, final keys.
+/// Arguments that are sizes: the name, the key while decoding, and the final keys.
 pub(super) const SIZES: [(&str, &str, &[&str]); 3] = [
     ("capacity_min", "~capacity_min", &["RequestedCapacityMin", "RequestedCapacityMinBytes"]),
     ("capacity_max", "~capacity_max", &["RequestedCapacityMax", "RequestedCapacityMaxBytes"]),

@@ -77,7 +77,7 @@ fn escaped(out: &mut String, text: &str, references: References, put: impl Fn(&m
 }
 
 /// Returns the length of a run time reference that parses back to itself: `${name.name["name"]}` with an unknown
-/// root, and without a further brace after it, which would add braces to the text.
+/// root. The text after the reference must not begin with a closing brace, which would add braces to the text.
 fn reference(text: &str) -> Option<usize> {
     let inner = text.strip_prefix("${")?;
     let name = |text: &str| {

@@ -92,7 +92,7 @@ fn clean(path: &Path) -> String {
     if out.as_os_str().is_empty() { ".".to_owned() } else { out.to_string_lossy().into_owned() }
 }
 
-/// Returns the real path, or `None` if nothing exists there. A path outside the base directory is an error.
+/// Returns the real path, or `None` if the path does not exist. A path outside the base directory is an error.
 fn confined(files: &Files, path: &str) -> Result<Option<PathBuf>> {
     let base = base(files)?;
     let root = base.canonicalize().map_err(|e| format!("the job file's directory cannot be read: {e}"))?;

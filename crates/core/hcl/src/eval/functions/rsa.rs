@@ -1,6 +1,6 @@
-//! `rsadecrypt`: PKCS #1 v1.5 decryption (RFC 8017, 7.2.2) with a private key in PEM, without a passphrase, in the
-//! format of PKCS #1, PKCS #8 or OpenSSH. It serves values that are stored encrypted in a repository. Timing attacks
-//! are not a concern: a caller that can measure the time already has the job file and the key.
+//! `rsadecrypt`: PKCS #1 v1.5 decryption (RFC 8017, 7.2.2) with a private key. The key is in PEM, in the format of
+//! PKCS #1, PKCS #8 or OpenSSH, without a passphrase. It serves values that are stored encrypted in a repository.
+//! Timing attacks are not a concern: a caller that can measure the time already has the job file and the key.
 
 use super::encoding::base64_text;
 use super::{Function, P, Result, f, text};

@@ -139,7 +139,7 @@ fn title_pair(c: char) -> Option<char> {
     char::from_u32(other)
 }
 
-/// Returns the title case of a character: digraphs have one of their own, and some scripts have none.
+/// Returns the title case of a character: digraphs have a separate title case, and some scripts have none.
 fn title_case(c: char) -> char {
     match c {
         '\u{1c4}'..='\u{1c6}' => '\u{1c5}',

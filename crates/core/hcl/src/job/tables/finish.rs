@@ -157,7 +157,7 @@ pub(super) fn change_script(object: &mut Object, _: &Header<'_>) -> Done {
     Ok(())
 }
 
-/// Makes the first identity without a name, or named `default`, the task's default identity.
+/// Turns the first identity without a name, or named `default`, into the task's default identity.
 pub(super) fn task(object: &mut Object, _: &Header<'_>) -> Done {
     let Some(identities) = array(object, "Identities") else { return Ok(()) };
     let is_default = |i: &Json| matches!(i.get("Name").and_then(Json::as_str), None | Some("" | "default"));
@@ -177,7 +177,8 @@ pub(super) fn group(object: &mut Object, _: &Header<'_>) -> Done {
     if let Some(secrets) = object.remove("~Secrets") {
         for task in objects(object, "Tasks") {
             match array(task, "Secrets") {
-                // A task with its own secrets gets them twice, as in Nomad (docs/reference/jobspec.md, section 3).
+                // A task with its own secrets receives them twice, as in Nomad
+                // (docs/reference/jobspec.md, section 3).
                 Some(own) => own.extend(own.clone()),
                 None => {
                     task.insert("Secrets".to_owned(), secrets.clone());
@@ -193,7 +194,7 @@ pub(super) fn job(object: &mut Object, header: &Header<'_>) -> Done {
         default(object, "ID", json!(label.text));
         default(object, "Name", json!(label.text));
     }
-    // Tasks directly in a job become groups of their own, before the other groups.
+    // Tasks directly in a job become separate groups, before the other groups.
     if let Some(Json::Array(tasks)) = object.remove("~Tasks") {
         let alone = tasks.into_iter().map(|task| {
             let name = task.get("Name").cloned().unwrap_or_default();

@@ -445,7 +445,7 @@ struct Context {
     /// The number of open blocks.
     depth: usize,
     pointer: String,
-    /// The text that the block requires besides the tested argument.
+    /// The text that the block requires in addition to the tested argument.
     needs: String,
 }
 

@@ -200,7 +200,8 @@ fn ports_replace_reserved_ports() {
     check(&cases);
 }
 
-/// An argument with the name of a block is rejected, except `meta` of jobs, groups and tasks and `env` of tasks.
+/// Checks that an argument with the name of a block is rejected, except `meta` of jobs, groups and tasks and `env` of
+/// tasks.
 #[test]
 fn arguments_with_names_of_blocks_point_to_the_block() {
     for (text, name) in [
@@ -330,7 +331,7 @@ fn a_name_stands_once_in_json() {
     );
 }
 
-/// The free-form `config` of a task and similar blocks reach drivers unchanged.
+/// Checks that the free-form `config` of a task and similar blocks reach drivers unchanged.
 #[test]
 fn free_bodies_become_what_drivers_read() {
     check_tasks(
@@ -391,7 +392,7 @@ fn free_bodies_become_what_drivers_read() {
     );
 }
 
-/// Only the driver, on the task's node, validates its settings.
+/// Checks that unknown settings are only warnings: the driver, on the task's node, validates its settings.
 #[test]
 fn unknown_settings_of_drivers_are_warnings() {
     for text in [

@@ -250,7 +250,7 @@ fn values_from_elsewhere_have_places_too() {
     }
 }
 
-/// A reference to a run time value is no unknown reference.
+/// Checks that a reference to a run time value is no unknown reference.
 #[test]
 fn names_of_run_time_are_no_errors() {
     for text in ["name = node.class", "name = \"${NOMAD_JOB_NAME}\"", "name = \"${meta.a[0]}\""] {

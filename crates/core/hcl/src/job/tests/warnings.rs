@@ -50,7 +50,7 @@ fn texts_may_begin_with_a_byte_order_mark_and_have_any_line_ends() {
     assert_eq!(job.meta.unwrap()["x"], "\u{e9}\r\n");
 }
 
-/// The first character selects the notation of a variable file, as for jobs.
+/// Checks that the first character selects the notation of a variable file, as for jobs.
 #[test]
 fn variable_files_may_be_json_under_any_name() {
     let text = "variable \"x\" {\n  type = number\n}\njob \"a\" {\n  priority = var.x\n}\n";
@@ -76,7 +76,7 @@ fn variable_files_may_be_json_under_any_name() {
     }
 }
 
-/// Nomad has neither `nullable` nor `sensitive`: any variable may be null.
+/// Checks that any variable may be null: Nomad has neither `nullable` nor `sensitive`.
 #[test]
 fn a_variable_may_be_null() {
     let text = "variable \"x\" {\n  type = string\n}\njob \"a\" {\n  region = var.x\n}\n";

@@ -21,7 +21,7 @@ pub(super) struct Variable {
     pub name: String,
     /// The source range of the declaration.
     pub span: Span,
-    /// The declared type, or that of the default; `None` without either.
+    /// The declared type, or the type of the default; `None` without either.
     pub kind: Option<Type>,
     pub value: Option<Value>,
     /// The source of the value and its range.

@@ -102,7 +102,7 @@ impl fmt::Display for Number {
 }
 
 impl Number {
-    /// Returns the digits that [`fmt::Display`] writes, without the sign, and how many of them are before the point.
+    /// Returns the digits that [`fmt::Display`] writes, without the sign, and the number of digits before the point.
     fn shortest(&self) -> (String, i64) {
         let (mantissa, exponent) = self.parts();
         let (_, magnitude) = mantissa.into_parts();
@@ -115,7 +115,7 @@ impl Number {
         shortest(&magnitude, exponent, u64::from(self.precision).max(magnitude.bits()))
     }
 
-    /// Returns the first digits, rounded and without the sign, and how many of them are before the point.
+    /// Returns the first digits, rounded and without the sign, and the number of digits before the point.
     fn digits(&self, count: impl Fn(i64) -> i64) -> (String, i64) {
         let (mantissa, exponent) = self.parts();
         let (_, magnitude) = mantissa.into_parts();
@@ -195,7 +195,7 @@ fn powered(negative: bool, digits: &str, point: i64) -> String {
     format!("{sign}{first}{dot}{rest}e{}{:02}", if power < 0 { '-' } else { '+' }, power.unsigned_abs())
 }
 
-/// Returns the digits of `mantissa * 2^exponent` without trailing zeros, and how many of them are before the point.
+/// Returns the digits of `mantissa * 2^exponent` without trailing zeros, and the number of digits before the point.
 fn decimal(mantissa: &BigUint, exponent: i64) -> (Vec<u8>, i64) {
     let (whole, behind) = match u32::try_from(exponent) {
         Ok(up) => (mantissa << up, 0),
@@ -212,7 +212,7 @@ fn decimal(mantissa: &BigUint, exponent: i64) -> (Vec<u8>, i64) {
     (digits, point)
 }
 
-/// Returns the shortest digits that round to this number at `precision` bits, and how many of them are before the
+/// Returns the shortest digits that round to this number at `precision` bits, and the number of digits before the
 /// point (negative: zeros after it).
 fn shortest(mantissa: &BigUint, exponent: i64, precision: u64) -> (String, i64) {
     let (digits, point) = decimal(mantissa, exponent);

@@ -90,17 +90,17 @@ pub(super) fn is_blank(c: Option<char>) -> bool {
     matches!(c, Some(' ' | '\t'))
 }
 
-/// Returns whether this is a space, a line end, or the end of the text.
+/// Returns whether the character is a space, a line end, or the end of the text.
 pub(super) fn is_blank_or_end(c: Option<char>) -> bool {
     c.is_none() || is_blank(c) || is_line_end(c)
 }
 
-/// Returns whether this is a letter, a digit, a dash or an underscore.
+/// Returns whether the character is a letter, a digit, a dash or an underscore.
 pub(super) fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 }
 
-/// Returns whether a YAML text may contain this character.
+/// Returns whether a YAML text may contain the character.
 pub(super) fn is_allowed(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{85}' | ' '..='~' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..)
 }

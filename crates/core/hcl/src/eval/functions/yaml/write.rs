@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// The column after which a quoted string continues on the next line, at the next space.
 const WIDTH: usize = 80;
-/// The length in bytes above which a key gets its own line after a question mark.
+/// The length in bytes above which a key has its own line after a question mark.
 const MAX_KEY: usize = 128;
 
 pub(in super::super) fn encode(value: &Value) -> String {
@@ -194,7 +194,7 @@ fn is_line_end(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Returns whether a character is written unescaped. Line ends are.
+/// Returns whether a character is written unescaped, as line ends are.
 fn is_shown(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
