@@ -67,7 +67,7 @@ pub const OPERATORS: [&str; 19] = [
 /// The spellings of affinity operators: all operators that concern one node.
 pub const AFFINITY_OPERATORS: &[&str] = OPERATORS.split_at(17).0;
 
-/// Why an operator or its right side is invalid.
+/// The reason that an operator or its right side is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
     /// The operator is unknown. Contains its text.
@@ -133,7 +133,7 @@ pub trait Targets {
     fn target(&self, name: &str) -> Option<Cow<'_, str>>;
 }
 
-/// Resolves one side of a condition on a node: looks up a whole `${name}`, returns any other text as is. Returns
+/// Resolves one side of a condition on a node: looks up a whole `${name}`, returns any other text unchanged. Returns
 /// `None` if the node has no such value.
 pub fn resolve<'a>(side: &'a str, targets: &'a impl Targets) -> Option<Cow<'a, str>> {
     match side.strip_prefix("${") {

@@ -1,7 +1,7 @@
 //! Computes the launch times of periodic jobs from cron expressions in a time zone.
 //!
-//! An expression has five fields (minute, hour, day of month, month, day of week), six (plus a year at the end) or
-//! seven (plus a second at the beginning). It may also be `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly` or
+//! An expression has five fields: minute, hour, day of month, month, day of week. Six fields have a year at the end,
+//! and seven also a second at the beginning. It may also be `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly` or
 //! `@annually`. Fields are lists of values, names, ranges and steps. Days also support `L`, `W`, `LW` and `#`. This
 //! is the syntax of hashicorp/cronexpr, which job files use.
 //!
@@ -41,7 +41,7 @@ pub enum CronError {
         /// The invalid part of the field.
         text: String,
     },
-    /// This host does not know the time zone. Contains its name.
+    /// This host has no such time zone. Contains its name.
     #[error("unknown time zone {0}")]
     Zone(String),
 }
@@ -239,8 +239,7 @@ impl Schedule {
     /// Creates a schedule from these expressions. An empty zone name means UTC.
     ///
     /// # Errors
-    ///
-    /// An expression is invalid, or this host does not know the time zone.
+    /// An expression is invalid, or this host has no such time zone.
     pub fn new<'a>(crons: impl IntoIterator<Item = &'a str>, zone: &str) -> Result<Self, CronError> {
         let crons = crons.into_iter().map(Cron::parse).collect::<Result<_, _>>()?;
         Ok(Self { crons, zone: self::zone(zone)? })
@@ -255,8 +254,7 @@ impl Schedule {
 /// Returns the time zone with this name.
 ///
 /// # Errors
-///
-/// This host does not know the zone.
+/// This host has no such time zone.
 pub fn zone(name: &str) -> Result<TimeZone, CronError> {
     match name {
         "" | "UTC" => Ok(TimeZone::UTC),

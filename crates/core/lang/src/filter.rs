@@ -1,8 +1,8 @@
 //! Filter expressions of the HTTP API (`?filter=`): `Status == "running" and Meta.owner is not empty`.
 //!
-//! The syntax is that of hashicorp/go-bexpr: `or`, `and`, `not` and parentheses around matches of a *selector* with a
-//! value, and `any` and `all` over the elements of a list or map. A selector is a path of field names, as in the
-//! API's JSON. [`Filter::parse`] parses an expression once, and [`Filter::matches`] evaluates it for each object.
+//! The syntax is that of hashicorp/go-bexpr. It has `or`, `and`, `not` and parentheses around matches of a *selector*
+//! with a value. `any` and `all` apply to the elements of a list or map. A selector is a path of field names, as in
+//! the API's JSON. [`Filter::parse`] parses an expression once, and [`Filter::matches`] evaluates it for each object.
 
 mod error;
 mod evaluate;
@@ -67,7 +67,7 @@ enum Node {
     Each { all: bool, selector: Selector, names: Names, inner: Box<Node> },
 }
 
-/// A test of a value. Whether it is negated is stored beside it.
+/// A test of a value. [`Node::Match`] records whether the test is negated.
 #[derive(Clone, Debug)]
 enum Test {
     /// `==`, `!=`

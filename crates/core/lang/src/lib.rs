@@ -1,7 +1,7 @@
 //! Small languages. Job files use [`constraint`] operators, [`version`] ranges, [`interpolate`] for `${name}` at run
 //! time, [`glob`] patterns for datacenter names, and [`cron`] schedules. The HTTP API uses [`filter`] expressions.
 //!
-//! All modules work on text and know nothing of jobs and nodes: the caller resolves names.
+//! All modules work on text, without jobs and nodes: the caller resolves names.
 
 pub mod constraint;
 pub mod cron;

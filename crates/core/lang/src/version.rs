@@ -12,7 +12,7 @@ use std::fmt;
 pub struct Version {
     /// The numbers, padded with zeros to at least three.
     numbers: Vec<u64>,
-    /// How many numbers the source text has.
+    /// The number of numbers in the source text.
     written: usize,
     /// The pre-release; empty without one.
     pre: String,
@@ -27,7 +27,7 @@ pub enum Flavor {
     Strict,
 }
 
-/// Why a text is no valid version or range.
+/// The reason that a text is no valid version or range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
     /// The version is invalid. Contains its text.

@@ -119,7 +119,7 @@ proptest! {
         let _ = Cron::parse(&text).map(|cron| cron.next_after(Timestamp::UNIX_EPOCH, &TimeZone::UTC));
     }
 
-    /// The next time is later, and no matching time lies between.
+    /// Checks that the next time is later, and that no earlier time matches.
     #[test]
     fn the_next_time_is_the_first(minute in 0_u8..60, hour in 0_u8..24, after in 0_i64..4_000_000_000) {
         let cron = Cron::parse(&format!("{minute} {hour} * * *")).expect("it is one");

@@ -1,6 +1,6 @@
 //! Errors of filter expressions. The texts equal Nomad's if API clients rely on them.
 
-/// Why an expression cannot be parsed or evaluated.
+/// The reason that an expression cannot be parsed or evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
     /// The text is no valid expression.

@@ -217,8 +217,8 @@ fn walk<'a>(from: &'a Value, selector: &Selector, start: usize) -> Result<Option
     Ok(if value.is_null() { None } else { Some(Found::There(value)) })
 }
 
-/// Returns whether an object is a map rather than a struct: by the field that contains it, or because it has a key
-/// that no field could have.
+/// Returns whether an object is a map rather than a struct. The field that contains the object decides, or a key of
+/// the object that is no name of a field.
 fn is_map(fields: &serde_json::Map<String, Value>, field: Option<&String>) -> bool {
     field.is_some_and(|field| MAPS.contains(&field.as_str()))
         || fields.keys().any(|key| !key.starts_with(|c: char| c.is_ascii_uppercase()))

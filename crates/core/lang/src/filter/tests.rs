@@ -205,7 +205,7 @@ proptest! {
         }
     }
 
-    /// A quoted string compares equal to its own content.
+    /// Checks that a quoted string equals its own content.
     #[test]
     fn strings_are_equal_to_themselves(word: String) {
         prop_assume!(!word.contains('`'));
