@@ -56,8 +56,8 @@ pub(crate) fn none(args: &[String]) -> Result<(), CliError> {
 /// The usage error of a command that takes no arguments.
 pub(crate) const NO_ARGUMENTS: &str = "This command takes no arguments";
 
-/// Returns the usage error for a wrong number of arguments. It names the first beyond the `most` that the command
-/// takes.
+/// Returns the usage error for a wrong number of arguments. The error names the first argument beyond the `most` that
+/// the command takes.
 pub(crate) fn wrong_count(args: &[String], most: usize, usage: &str) -> CliError {
     CliError::Usage(match args.get(most) {
         Some(surplus) => format!("{usage}; {surplus:?} is one too many"),
@@ -65,7 +65,7 @@ pub(crate) fn wrong_count(args: &[String], most: usize, usage: &str) -> CliError
     })
 }
 
-/// Reads the duration that a flag has; the error names both.
+/// Parses the duration of a flag. The error names the flag and the text.
 pub(crate) fn duration_of(flag: &str, text: &str) -> Result<Nanos, CliError> {
     let wrong = || CliError::Usage(invalid_value(text, flag, &duration::invalid(text)));
     duration::parse(text).ok_or_else(wrong)

@@ -1,12 +1,12 @@
 //! Errors that end a command.
 
-/// Why a command failed.
+/// The reason that a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// Invalid arguments. A hint at the help follows.
     #[error("{0}")]
     Usage(String),
-    /// A complete sentence, printed as is.
+    /// A complete sentence, printed unchanged.
     #[error("{0}")]
     Failed(String),
     /// The agent returned an error or could not be reached.

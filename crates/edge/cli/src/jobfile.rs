@@ -15,15 +15,15 @@ use std::time::Duration;
 /// The options for reading a job file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobInput {
-    /// The file is JSON.
+    /// Whether the file is JSON.
     pub(crate) json: bool,
-    /// Undeclared variables are errors.
+    /// Whether undeclared variables are errors.
     pub(crate) strict: bool,
     /// Values of variables: `KEY=VALUE`.
     pub(crate) vars: Vec<String>,
     /// Paths of variable files.
     pub(crate) var_files: Vec<String>,
-    /// Write findings as JSON.
+    /// Whether to write findings as JSON.
     pub(crate) diagnostics_json: bool,
 }
 
@@ -61,8 +61,8 @@ impl JobFile {
         }
     }
 
-    /// Returns the problems of the job beside the lines that they were written in. `text` comes first as it is: other
-    /// programs know it.
+    /// Returns the problems of the job with the lines of the file that they are about. `text` comes first and
+    /// unchanged, because other programs match it.
     pub(crate) fn refused(&self, ctx: &Ctx, input: &JobInput, text: &str, refusal: Refusal<'_>) -> CliError {
         let source = self.source.as_ref();
         if input.diagnostics_json {
@@ -121,7 +121,7 @@ pub(crate) fn read_as(path: &str, doing: &str) -> Result<String, CliError> {
 /// The largest job file to fetch, in bytes. Equals the servers' default limit (`job_max_source_size`).
 const MAX_FETCHED: usize = 1 << 20;
 
-/// Returns whether a path is a URL. Files beside such a job file cannot be read, by flags or by functions.
+/// Returns whether a path is a URL. Files next to such a job file cannot be read, by flags or by functions.
 fn is_url(path: &str) -> bool {
     path.contains("://") && !Path::new(path).exists()
 }
@@ -217,7 +217,7 @@ fn environment() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns the variable files beside the job file that are read by default, sorted by name.
+/// Returns the variable files next to the job file that are read by default, sorted by name.
 fn auto_files(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut found: Vec<String> = entries

@@ -2,8 +2,8 @@
 //!
 //! [`main`] is the whole command line except for commands that start long-lived processes (`agent`, the task shim,
 //! bundled plugins), which the binary's `main` dispatches itself. Every command reaches an agent through the typed
-//! API client. Pure functions of the answers and the clock build the output. Data goes to standard output, everything
-//! else to standard error.
+//! API client. Pure functions of the answers and the clock build the output. Commands write data to standard output,
+//! and all other text to standard error.
 //!
 //! Exit status: 0 success, 1 error, 2 not everything could be placed, 127 unknown command. `job plan` returns 0 for
 //! no change, 1 for changes and 255 for an error.

@@ -13,8 +13,9 @@ pub type Findings = Result<Vec<String>, Vec<String>>;
 pub struct Local {
     /// The build of this program.
     pub build: Build,
-    /// Checks configuration files and directories.
+    /// The function that checks configuration files and directories.
     pub validate_config: fn(&[String]) -> Findings,
-    /// Reads the state of the client in a data directory: JSON without secrets, or why it cannot be read.
+    /// The function that reads the state of the client in a data directory: JSON without secrets, or the reason that
+    /// the state cannot be read.
     pub client_state: fn(&Path) -> Result<Value, String>,
 }

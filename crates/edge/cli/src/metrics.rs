@@ -1,4 +1,4 @@
-//! Explains in sentences why something was not placed.
+//! Explains in sentences why allocations were not placed.
 
 use crate::format::plural;
 use caravan_types::eval::{AllocMetric, Evaluation};

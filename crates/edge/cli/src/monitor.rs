@@ -1,6 +1,6 @@
 //! Follows the effects of a command until they are complete.
 //!
-//! State machines ([`eval`], [`follow`], [`deployment`]) without network access decide what to report about each new
+//! State machines ([`eval`], [`follow`], [`deployment`]) without network access decide about the report of each new
 //! state. The loops here feed them with the answers of blocking queries.
 
 pub(crate) mod deployment;
@@ -17,7 +17,7 @@ use caravan_types::id::{AllocId, EvalId};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The exit status if not everything was placed.
+/// The exit status if some allocations were not placed.
 const NOT_PLACED: u8 = 2;
 
 /// Allocations with their last reported status.
@@ -26,15 +26,15 @@ type Statuses = BTreeMap<AllocId, ClientStatus>;
 /// The options for following an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Show full ids.
+    /// Whether to show full ids.
     pub(crate) verbose: bool,
-    /// Without a deployment: wait until every new allocation runs or has failed, at most this long. `None`: do not
-    /// wait.
+    /// The longest wait, without a deployment, until every new allocation runs or has failed. `None`: no wait.
     pub(crate) start: Option<Duration>,
 }
 
-/// Follows an evaluation, then its deployment or its allocations. Returns 0, 1 if something failed, 2 if not
-/// everything was placed. If placements wait only for plugins to become healthy, waits for them for a short time.
+/// Follows an evaluation, then its deployment or its allocations. Returns 0, 1 if something failed, 2 if some
+/// allocations were not placed. If placements wait only for plugins to become healthy, waits for them for a short
+/// time.
 pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcome {
     let mut next = eval_id.clone();
     loop {
@@ -67,8 +67,8 @@ pub(crate) async fn run(ctx: &Ctx, eval_id: &EvalId, options: Options) -> Outcom
 /// and its controller part one after the other.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Returns whether the placements waited only for plugins that have become healthy. Errors count as no: the exit
-/// status then reports that not everything was placed.
+/// Returns whether the placements waited only for plugins that have become healthy. An error counts as no: the exit
+/// status then reports that some allocations were not placed.
 async fn plugin_comes(ctx: &Ctx, eval: &Evaluation) -> bool {
     let id = eval.blocked_eval.as_str();
     let waiting = async {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Out {
     colour: bool,
-    /// If present, keeps the text of both outputs instead of showing it.
+    /// The text of both outputs, if it is kept instead of shown.
     captured: Option<Arc<Mutex<Captured>>>,
 }
 
@@ -22,8 +22,8 @@ pub(crate) struct Captured {
 }
 
 impl Out {
-    /// Creates outputs that are coloured only on a terminal, unless a flag or one of the variables
-    /// `CARAVAN_CLI_NO_COLOR`, `NOMAD_CLI_NO_COLOR`, `NO_COLOR` and their `FORCE` counterparts override it.
+    /// Creates outputs that are coloured only on a terminal, unless a flag or a variable overrides that. The
+    /// variables are `CARAVAN_CLI_NO_COLOR`, `NOMAD_CLI_NO_COLOR`, `NO_COLOR` and their `FORCE` counterparts.
     pub(crate) fn new(no_color: bool, force_color: bool) -> Self {
         let set = |names: &[&str]| {
             names.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
@@ -58,7 +58,7 @@ impl Out {
         self.raw(b"\n");
     }
 
-    /// Writes data as is. Ignores a closed pipe, such as that of `head`.
+    /// Writes data unchanged. Ignores a closed pipe, such as that of `head`.
     pub(crate) fn raw(&self, data: &[u8]) {
         if let Some(kept) = &self.captured {
             kept.lock().stdout.extend_from_slice(data);

@@ -1,7 +1,7 @@
-//! Problems that a server reports about a job, beside the file that the job was written in.
+//! Problems that a server reports about a job, shown with the lines of the job's file.
 //!
-//! Servers of this kind send problems as data, with the path of each in the job's JSON. What other servers answer is
-//! read by [`foreign`].
+//! Servers of this release send problems as data, with the path of each in the job's JSON. [`foreign`] reads the
+//! answers of other servers.
 
 mod foreign;
 
@@ -13,14 +13,14 @@ use caravan_hcl::{Source, Sources};
 /// A refusal of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal<'a> {
-    /// Sentence of the server.
+    /// The sentence of the server.
     pub(crate) text: &'a str,
-    /// Problems as data; empty from servers of other kinds.
+    /// The problems as data; empty from Nomad's servers and older releases.
     pub(crate) problems: &'a [JobProblem],
 }
 
 impl Refusal<'_> {
-    /// Whether there are single problems to show.
+    /// Returns whether there are single problems to show.
     pub(crate) fn is_itemised(&self) -> bool {
         !self.problems.is_empty() || foreign::is_list(self.text)
     }
@@ -80,7 +80,7 @@ mod tests {
     fn problems_show_the_lines_they_are_about() {
         let source = Source::new("a.nomad.hcl", FILE);
         let job = caravan_hcl::job::parse(&source, &caravan_hcl::job::ParseOptions::default()).unwrap().0;
-        // The words are nothing that the reader of foreign texts knows.
+        // The reader of foreign texts does not recognize these words.
         let problems = [
             problem("TaskGroups[0].Tasks[0].Resources.MemoryMB", "too little"),
             problem("Priority", "too much"),

@@ -20,7 +20,7 @@ pub(crate) enum Found<T> {
     Many(Vec<T>),
 }
 
-/// Returns the object whose id equals `given`, or the only object in `found`.
+/// Returns the object whose id equals `supplied`, or the only object in `found`.
 pub(crate) fn pick<T>(supplied: &str, found: Vec<T>, id: impl Fn(&T) -> &str) -> Found<T> {
     let mut rest = Vec::new();
     for object in found {
@@ -39,7 +39,7 @@ pub(crate) fn pick<T>(supplied: &str, found: Vec<T>, id: impl Fn(&T) -> &str) ->
 /// Returns a prefix of a UUID as the agent accepts it: with an even number of digits.
 ///
 /// # Errors
-/// `given` has fewer than two characters.
+/// `supplied` has fewer than two characters.
 pub(crate) fn uuid_prefix(supplied: &str) -> Result<String, CliError> {
     if supplied.chars().count() < 2 {
         return Err(CliError::failed("Identifier must contain at least two characters."));
@@ -56,7 +56,7 @@ pub(crate) async fn job(ctx: &Ctx, supplied: &str) -> Result<JobListStub, CliErr
     job_of_kind(ctx, supplied, "", |_| true).await
 }
 
-/// Returns the job of some kind with this id or unique prefix. `kind` is the word for it and a space.
+/// Returns the job of some kind with this id or unique prefix. `kind` is the name of the kind, followed by a space.
 pub(crate) async fn job_of_kind(
     ctx: &Ctx,
     supplied: &str,

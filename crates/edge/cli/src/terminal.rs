@@ -15,9 +15,9 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 /// The options of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session {
-    /// Pass standard input to the program.
+    /// Whether to pass standard input to the program.
     pub(crate) interactive: bool,
-    /// The program has a terminal.
+    /// Whether the program has a terminal.
     pub(crate) tty: bool,
     /// The escape character: at the start of a line and before a dot, it ends the session. `None`: no escape.
     pub(crate) escape: Option<u8>,
@@ -70,7 +70,7 @@ pub(crate) async fn carry(
     let mut typed = match session.interactive {
         true => Some(keys()),
         false => {
-            // If the session has ended already, its answer reports why.
+            // If the session has ended already, its answer reports the reason.
             let _ = to.send(ExecInput::Close).await;
             None
         }

@@ -15,7 +15,7 @@ pub(crate) fn load(out: &Out, path: &str) -> Result<VolumeSpec, CliError> {
 fn parse(path: &str, text: &str, colour: bool) -> Result<VolumeSpec, CliError> {
     let volume = match volume::parse(text, if path == "-" { "<stdin>" } else { path }) {
         Ok(VolumeSpec::Csi(volume)) => volume,
-        // Leave missing fields of a host volume to the servers, which know defaults and updates.
+        // Leave missing fields of a host volume to the servers, which have the defaults and the earlier volume.
         Ok(host @ VolumeSpec::Host(_)) => return Ok(host),
         Err(found) => {
             return Err(CliError::failed(format!(

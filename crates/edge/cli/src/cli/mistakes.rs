@@ -10,7 +10,7 @@ use std::ffi::OsString;
 /// The exit status for an unknown command.
 const NO_COMMAND: u8 = 127;
 
-/// Commands that `main` dispatches itself. Suggestions include them.
+/// Commands that the binary's `main` dispatches. Suggestions include them.
 const ELSEWHERE: [&str; 1] = ["agent"];
 
 /// Deprecated names of Nomad commands, which still work.
@@ -37,7 +37,7 @@ pub(super) fn renamed(out: &Out, mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
-/// Prints why the command line is invalid and returns the exit status.
+/// Prints the reason that the command line is invalid and returns the exit status.
 pub(super) fn mistake(out: &Out, path: &[String], error: &clap::Error) -> u8 {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),

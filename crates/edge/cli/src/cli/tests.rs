@@ -173,7 +173,7 @@ fn hints_name_the_verb() {
 
 use agent::Agent;
 
-/// Readers that know one file each.
+/// Returns readers that accept one file each.
 fn local() -> Local {
     Local {
         build: caravan_base::Build { version: "0", commit: "", date: "" },

@@ -5,7 +5,7 @@ use crate::table::{Pairs, Table};
 use caravan_types::deployment::Deployment;
 use caravan_types::id::DeploymentId;
 
-/// A monitor that remembers the reported state of a deployment and reports only changes.
+/// A monitor that keeps the reported state of a deployment and reports only changes.
 #[derive(Debug)]
 pub(crate) struct DeploymentMonitor {
     verbose: bool,
@@ -13,7 +13,7 @@ pub(crate) struct DeploymentMonitor {
 }
 
 impl DeploymentMonitor {
-    /// Creates a monitor that has reported nothing yet.
+    /// Creates a monitor without reported state.
     pub(crate) fn new(verbose: bool) -> Self {
         Self { verbose, shown: String::new() }
     }

@@ -7,7 +7,7 @@ use caravan_types::eval::{EvalStatus, Evaluation, Trigger};
 use caravan_types::id::{AllocId, EvalId};
 use std::collections::BTreeMap;
 
-/// A monitor that remembers the reported state of an evaluation and reports only changes.
+/// A monitor that keeps the reported state of an evaluation and reports only changes.
 #[derive(Debug)]
 pub(crate) struct EvalMonitor {
     id: EvalId,
@@ -20,7 +20,7 @@ pub(crate) struct EvalMonitor {
 }
 
 impl EvalMonitor {
-    /// Creates a monitor that has reported nothing yet.
+    /// Creates a monitor without reported state.
     pub(crate) fn new(id: EvalId, verbose: bool) -> Self {
         Self {
             id,

@@ -6,7 +6,7 @@ use caravan_types::alloc::{AllocListStub, ClientStatus, DesiredStatus};
 use caravan_types::id::AllocId;
 use std::collections::BTreeMap;
 
-/// A monitor that remembers the reported state of each allocation and reports only changes.
+/// A monitor that keeps the reported state of each allocation and reports only changes.
 #[derive(Debug)]
 pub(crate) struct Follow {
     verbose: bool,

@@ -1,26 +1,26 @@
 //! Reads the refusal of a server that sends a sentence only: Nomad, and older releases. Servers of this release send
-//! problems as data, so that nothing here has to follow their wording.
+//! problems as data, so this module does not depend on their wording.
 //!
-//! The sentence has nested lists (docs/reference/http-api.md, section 3.1): `2 errors occurred:`, a line with a tab and
-//! a star for each, and in these again such lists. They become single findings, each with its path and place.
+//! The sentence has a list (docs/reference/http-api.md, section 3.1): `2 errors occurred:`, and a line with a tab and
+//! a star for each. Items may contain such lists. The items become single findings, each with its path and place.
 
 use caravan_hcl::diag::Diagnostics;
 use caravan_hcl::job::locate::{Step, locate, refused};
 use caravan_hcl::{Source, Sources};
 
-/// Lists that nest deeper than this are one message.
+/// The maximum nesting depth of lists. A deeper list is one message.
 const MAX_DEPTH: usize = 32;
 
-/// One problem.
+/// One problem of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Finding {
-    /// Where in the job.
+    /// The blocks from the job to the faulty part.
     path: Vec<Step>,
-    /// What is wrong there.
+    /// The sentence about the problem.
     message: String,
 }
 
-/// The single problems of an answer; none for a text of another shape.
+/// Returns the single problems of an answer; none for a text of another shape.
 fn findings(text: &str) -> Vec<Finding> {
     let Some(start) = list_start(text) else { return Vec::new() };
     let mut out = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn is_list(text: &str) -> bool {
     text.contains(" occurred:\n")
 }
 
-/// The findings as diagnostics.
+/// Returns the findings as diagnostics.
 pub(super) fn diagnostics(text: &str, job: &str, source: Option<&Source>) -> Diagnostics {
     let mut sources = Sources::default();
     let id = source.map(|source| sources.add(source.clone()));
@@ -49,7 +49,7 @@ pub(super) fn diagnostics(text: &str, job: &str, source: Option<&Source>) -> Dia
     Diagnostics { items, sources }
 }
 
-/// Where the first list begins: at its count.
+/// Returns the position of the first list, which begins with its count.
 fn list_start(text: &str) -> Option<usize> {
     let at = [" error occurred:\n", " errors occurred:\n"]
         .into_iter()
@@ -65,7 +65,7 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    /// `N errors occurred:` and as many items.
+    /// Reads `N errors occurred:` and N items.
     fn list(&mut self, path: &[Step], out: &mut Vec<Finding>) {
         let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
         let count: usize = self.rest[..digits].parse().unwrap_or_default();
@@ -96,7 +96,7 @@ impl Reader<'_> {
             }
             return;
         }
-        // A message may have several lines; the next item or the list's end begins as nothing else does.
+        // A message may have several lines; only the next item and the list's end begin with these texts.
         let end = ["\n\t* ", "\n\n"].into_iter().filter_map(|end| self.rest.find(end)).min();
         let text = &self.rest[..end.unwrap_or(self.rest.len())];
         self.rest = self.rest[text.len()..].strip_prefix('\n').unwrap_or_default();
@@ -105,7 +105,7 @@ impl Reader<'_> {
     }
 }
 
-/// The path that a list's title leads to, and what of the title is left to say.
+/// Returns the path that a list's title names, and a prefix for messages: the title, if it names no part.
 fn under(path: &[Step], title: &str) -> (Vec<Step>, String) {
     let text = title.trim_end_matches(':');
     let name = text.strip_suffix(" validation failed").or_else(|| text.strip_suffix(" failed validation"));
@@ -151,7 +151,7 @@ fn under(path: &[Step], title: &str) -> (Vec<Step>, String) {
     (path.iter().cloned().chain(steps).collect(), String::new())
 }
 
-/// The path that a message itself tells, and the rest of the message.
+/// Returns the path that a message itself names, and the message without a prefix that the path replaces.
 fn within(path: &[Step], text: &str) -> (Vec<Step>, String) {
     let longer = |steps: Vec<Step>, message: &str| {
         (path.iter().cloned().chain(steps).collect::<Vec<_>>(), message.to_owned())
@@ -177,7 +177,7 @@ fn within(path: &[Step], text: &str) -> (Vec<Step>, String) {
     longer(Vec::new(), text)
 }
 
-/// The arguments that a message is about, where its first words tell: what it begins with, and where to look.
+/// Returns the arguments that a message is about, by its first words. A row has these words and the paths to search.
 fn arguments(message: &str) -> &'static [&'static str] {
     const TABLE: &[(&str, &[&str])] = &[
         ("Invalid job type", &["type"]),
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(problems("Permission denied"), Vec::<String>::new());
     }
 
-    /// What the rules themselves say is read back, however it nests.
+    /// Checks that the sentences of the admission rules are read, at any nesting.
     #[test]
     fn what_admission_says_is_read_back() {
         let job = r#"{"ID": "a b", "Type": "strange", "Priority": 0, "Constraints": [{"LTarget": "${x}", "RTarget": "[",

@@ -40,7 +40,7 @@ async fn snapshots_are_taken_listed_and_deleted() {
     assert!(status == 1 && error.starts_with("This command takes two arguments: <vol id> <snapshot name>"));
 }
 
-/// A removed node is found through the claims that it still has.
+/// Checks that a removed node is found through the claims that the node still has.
 #[tokio::test]
 async fn a_volume_is_detached_from_a_node_that_only_its_claims_know() {
     let agent = Agent::start(|uri| match uri {

@@ -112,7 +112,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &RunArgs) -> Outcome {
 fn conflict(error: &caravan_sdk::Error) -> Option<&str> {
     match error {
         caravan_sdk::Error::Status { body, reason: Some(ErrorReason::ModifyIndex), .. } => Some(body),
-        // Servers of other kinds name no reason.
+        // Nomad's servers and older releases send no reason.
         caravan_sdk::Error::Status { body, reason: None, .. } => {
             body.find("Enforcing job modify index").map(|at| &body[at..])
         }

@@ -62,7 +62,7 @@ pub(crate) async fn run(ctx: &Ctx, args: &ScaleArgs) -> Outcome {
     if !answer.warnings.is_empty() {
         ctx.out.line(&format!("Job Warnings:\n{}\n", answer.warnings));
     }
-    // Periodic and parameterized jobs have no evaluation of their own.
+    // Scaling a periodic or parameterized job creates no evaluation.
     if answer.eval_id.is_empty() || args.detach {
         ctx.out.line("Job scale successful");
         if !answer.eval_id.is_empty() {

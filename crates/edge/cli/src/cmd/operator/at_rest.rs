@@ -7,7 +7,7 @@ use caravan_types::command::Command;
 use caravan_types::packed::{Packed as _, UnpackError};
 use std::path::{Path, PathBuf};
 
-/// Why state at rest cannot be read.
+/// The reason that state at rest cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
     #[error("{} cannot be read: {source}", path.display())]
@@ -29,7 +29,7 @@ pub(crate) fn read(path: &Path) -> Result<Root, Unreadable> {
     if path.is_dir() { of_log(path, None) } else { of_file(path) }
 }
 
-/// Reads the state from a snapshot file: saved by an operator, or one of a server's own.
+/// Reads the state from a snapshot file that an operator saved or that a server wrote.
 pub(crate) fn of_file(path: &Path) -> Result<Root, Unreadable> {
     let file = |source| Unreadable::File { path: path.to_owned(), source };
     let bytes = Bytes::from(std::fs::read(path).map_err(file)?);
@@ -40,7 +40,7 @@ pub(crate) fn of_file(path: &Path) -> Result<Root, Unreadable> {
     Ok(caravan_state::decode(&payload.unwrap_or(bytes))?)
 }
 
-/// Reads the state of a stopped server, up to and including index `up_to` if one is given.
+/// Reads the state of a stopped server, up to and including index `up_to` if present.
 pub(crate) fn of_log(path: &Path, up_to: Option<u64>) -> Result<Root, Unreadable> {
     let store = Store::default();
     let rest = caravan_consensus::at_rest(&log_dir(path)?)?;

@@ -1,5 +1,5 @@
-//! `operator raft recover`: makes the server in a data directory the only member of a new cluster, after the other
-//! servers of its cluster were lost for good.
+//! `operator raft recover`: founds a new cluster whose only member is the server in a data directory. This recovers a
+//! cluster whose other servers were lost permanently.
 
 use super::at_rest::log_dir;
 use crate::ctx::Ctx;

@@ -99,7 +99,7 @@ pub(crate) async fn deregister(ctx: &Ctx, args: &DeregisterArgs) -> Outcome {
 async fn users(ctx: &Ctx, id: &str, query: &QueryOptions, error: Option<&caravan_sdk::Error>) {
     let is_used = |error: &caravan_sdk::Error| match error.reason() {
         Some(reason) => reason == ErrorReason::VolumeInUse,
-        // Servers of other kinds name no reason.
+        // Nomad's servers and older releases send no reason.
         None => error.to_string().contains("volume in use"),
     };
     if !error.is_some_and(is_used) {

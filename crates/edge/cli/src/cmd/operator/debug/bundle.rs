@@ -1,4 +1,4 @@
-//! The files of a debug bundle: a directory that the collection fills, and the archive made from it.
+//! The files of a debug bundle: a directory that the collection fills, and its archive.
 
 use caravan_types::redact::redact;
 use flate2::Compression;

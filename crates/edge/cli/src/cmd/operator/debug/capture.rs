@@ -46,11 +46,11 @@ impl Target {
 pub(super) struct Logs {
     /// The lowest level of log entries.
     pub(super) level: String,
-    /// Include the source location of each log entry.
+    /// Whether to include the source location of each log entry.
     pub(super) location: bool,
-    /// Also collect the agents' own log files.
+    /// Whether to collect the agents' own log files too.
     pub(super) files: bool,
-    /// Also collect the journals of the agents' service, as far back as this duration. `None`: no journals.
+    /// The age up to which to collect the journals of the agents' service. `None`: no journals.
     pub(super) lookback: Option<String>,
 }
 
@@ -106,7 +106,7 @@ const PROFILES: [(&str, &str, bool); 4] = [
 ];
 
 impl Capture {
-    /// Requests JSON. An error is written in place of the answer, so that the bundle shows what is missing.
+    /// Requests JSON. An error is written in place of the answer, so that the bundle names the missing data.
     async fn ask(&self, path: &str, query: &QueryOptions) -> Value {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let (path, supplied) = path.split_once('?').unwrap_or((path, ""));

@@ -6,7 +6,7 @@ use crate::error::{CliError, Doing as _};
 use caravan_sdk::{Member, QueryOptions};
 use std::collections::BTreeSet;
 
-/// The selected agents, and how many exist.
+/// The selected agents, and the numbers of existing agents.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Targets {
     /// The names of the selected servers.

@@ -1,8 +1,9 @@
 //! The key of a cluster, sealed with a passphrase.
 //!
-//! Argon2id (RFC 9106) derives a key from the passphrase, and XChaCha20-Poly1305 seals the key of the cluster with it. Both
-//! are from libraries. The format: `CVKEY1`, then memory in KiB, passes and lanes of Argon2id (u32 each, little endian), the
-//! salt (16 bytes), the nonce (24 bytes), and the sealed key. Everything before the nonce is authenticated with the key.
+//! Argon2id (RFC 9106) derives a key from the passphrase, and XChaCha20-Poly1305 seals the key of the cluster with
+//! it. Both are from libraries. The format begins with `CVKEY1`, and memory in KiB, passes and lanes of Argon2id (u32
+//! each, little endian). The salt (16 bytes), the nonce (24 bytes) and the sealed key follow. Everything before the
+//! nonce is authenticated with the key.
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use caravan_state::archive::KEY;
@@ -13,7 +14,7 @@ use rand::TryRngCore as _;
 const MAGIC: &[u8; 6] = b"CVKEY1";
 const SALT: usize = 16;
 const NONCE: usize = 24;
-/// Size of the part before the nonce.
+/// The size in bytes of the part before the nonce.
 const HEAD: usize = MAGIC.len() + 12 + SALT;
 /// The second recommended choice of RFC 9106, section 4: 64 MiB, three passes, four lanes.
 const COSTS: Costs = Costs { memory_kib: 65_536, passes: 3, lanes: 4 };
