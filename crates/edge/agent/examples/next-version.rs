@@ -1,5 +1,5 @@
-//! An agent that stands for the next version, for tests of rolling upgrades: its feature level is one higher. The level is a
-//! part of this program, so no setting and no variable of the real program can raise it.
+//! An agent that stands for the next version, for tests of rolling upgrades: its feature level is one higher. The
+//! level is a part of this program, so no setting and no variable of the real program can raise it.
 
 use caravan_agent::FEATURE_LEVEL;
 use caravan_base::Build;

@@ -17,7 +17,7 @@ const DIRECTORIES: &str = "RUNTIME_DIRECTORY";
 const NAME: &str = "api.sock";
 /// The group whose members may connect. The package creates it.
 const GROUP: &str = "caravan";
-/// Access for the owner and the group. Connecting takes the right to write.
+/// The mode of the socket: access for the owner and the group. Connecting requires the right to write.
 const MODE: u32 = 0o660;
 
 /// Opens the socket, if systemd has created a directory for it. A failure is logged: the port remains.
@@ -49,7 +49,7 @@ fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
         _ => {}
     }
     let listener = UnixListener::bind(path)?;
-    // The unit's UMask=0077 admits nobody else until here.
+    // Until here, the unit's UMask=0077 denies access to other users.
     std::os::unix::fs::chown(path, None, group)?;
     std::fs::set_permissions(path, Permissions::from_mode(MODE))?;
     Ok(listener)

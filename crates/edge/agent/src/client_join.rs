@@ -1,5 +1,5 @@
-//! The first contact of a client with servers of other agents: `retry_join` of its configuration, until a server answers
-//! (docs/reference/cluster.md, section 4).
+//! The first contact of a client with servers of other agents: `retry_join` of its configuration, until a server
+//! answers (docs/reference/cluster.md, section 4).
 
 use crate::settings::{ClientSettings, RPC_PORT};
 use caravan_members::{JoinError, Next};
@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 const SETTING: &str = "client.server_join.retry_join";
 
-/// Runs the programs that print addresses of servers, and adds these to the servers that the client tries. Each attempt
-/// lasts `retry_interval`, in which the client tries all servers.
+/// Runs the programs that print addresses of servers, and adds these to the servers that the client tries. Each
+/// attempt lasts `retry_interval`, in which the client tries all servers.
 ///
 /// # Errors
 /// After `retry_max` attempts in which no server answered. The agent then ends with exit code 1.
@@ -33,7 +33,7 @@ pub(crate) async fn join(
     }
 }
 
-/// Adds the addresses that programs print, and returns why programs printed none.
+/// Adds the addresses that programs print, and returns the reasons of the programs that printed none.
 async fn discover(settings: &ClientSettings, targets: &Targets) -> Vec<String> {
     let found = caravan_members::discover(&settings.server_programs, RPC_PORT).await;
     let mut list = targets.list();

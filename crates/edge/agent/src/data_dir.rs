@@ -9,12 +9,12 @@ use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-/// Tasks run as other users and traverse this directory to their own ones. Other users need no permission to list
-/// it.
+/// The mode of the data directory. Tasks run as other users and traverse this directory to their own directories.
+/// Other users need no permission to list it.
 const MODE: u32 = 0o711;
 
-/// Creates a private directory of an agent. With `fresh`, the directory must not exist: it lies in a world-writable
-/// directory, so an existing one may come from another user.
+/// Creates a private directory of an agent. With `fresh`, the directory must not exist: its parent is world-writable,
+/// so another user may have created an existing directory.
 ///
 /// # Errors
 /// Fails if the directory cannot be created or written, or exists with `fresh`.
@@ -53,7 +53,7 @@ struct Owner {
     machine: Option<String>,
 }
 
-/// The reason why an agent does not use a data directory.
+/// The reason that an agent does not use a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum ForeignReason {
     /// A newer program wrote the directory.
@@ -79,7 +79,7 @@ pub enum ForeignReason {
 pub(crate) fn machine() -> Option<String> {
     let id = fs::read_to_string("/etc/machine-id").ok()?;
     let id = id.trim();
-    // "uninitialized" stands in images before their first boot.
+    // Images contain "uninitialized" before their first boot.
     (id.len() == 32).then(|| {
         let digest = Sha256::digest(format!("caravan data directory {id}"));
         digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
@@ -129,11 +129,11 @@ fn plain(error: &caravan_sys::Error) -> Error {
     Error::new(kind, caravan_sys::describe(error))
 }
 
-/// Removes a directory and its content, unless something is mounted below it: a volume that could not be unmounted
-/// must never be emptied.
+/// Removes a directory and its content, unless there is a mount below it: a volume that could not be unmounted must
+/// never be emptied.
 ///
 /// # Errors
-/// Fails if something is mounted there, or the directory cannot be removed.
+/// Fails if there is a mount, or the directory cannot be removed.
 pub(crate) fn remove(dir: &Path) -> std::result::Result<(), caravan_sys::Error> {
     tree::remove(dir, Seals::Lift).map(drop)
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Name of the driver of containers.
+/// The name of the driver of containers.
 const DOCKER: &str = "docker";
 
 /// The client option with the plugins without which the agent does not start: names of files, or `*`.
@@ -270,7 +270,7 @@ fn legacy_docker(options: &BTreeMap<String, String>) -> Value {
     Value::Object(config)
 }
 
-/// Returns whether plugins get root on the node: as configured; by default only in development agents.
+/// Returns whether plugins have root on the node: as configured; by default only in development agents.
 pub(crate) fn allows_privileged_plugins(settings: &Settings) -> bool {
     let set = Options::of(settings, "exec").bool(PRIVILEGED_PLUGINS).ok().flatten();
     set.unwrap_or(settings.dev)

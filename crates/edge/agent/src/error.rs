@@ -19,7 +19,7 @@ pub enum AgentError {
     Setting {
         /// The name of the setting.
         field: &'static str,
-        /// What makes the setting invalid.
+        /// The reason that the setting is invalid.
         reason: String,
     },
     /// A file that cannot be read.
@@ -59,7 +59,7 @@ pub enum AgentError {
     Foreign {
         /// The path of the directory.
         path: PathBuf,
-        /// Why the directory is refused.
+        /// The reason that the agent must not use the directory.
         reason: crate::data_dir::ForeignReason,
     },
     /// The membership of servers cannot start.
@@ -79,8 +79,8 @@ pub enum AgentError {
     Runtime(#[source] std::io::Error),
 }
 
-/// The exit code for an error that a restart does not repair: `EX_CONFIG` of sysexits.h(3head). The unit of the package
-/// names it in `RestartPreventExitStatus`.
+/// The exit code for an error that a restart does not repair: `EX_CONFIG` of sysexits.h(3head). The unit of the
+/// package names it in `RestartPreventExitStatus`.
 const PERMANENT: u8 = 78;
 
 impl AgentError {
@@ -95,7 +95,7 @@ impl AgentError {
                 true
             }
             Self::Read { source, .. } | Self::DataDir { source, .. } => needs_operator(source),
-            // An address that the host does not have yet may come with its network interface.
+            // An address that the host does not have yet may appear with its network interface.
             Self::Bind { source, .. } => {
                 matches!(source.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied)
             }

@@ -23,7 +23,7 @@ pub struct Flags {
     pub dev: bool,
     /// `-config`, in order.
     pub config: Vec<String>,
-    /// All other given flags, as values of their settings.
+    /// All other flags of the command line, as values of their settings.
     set: BTreeMap<&'static str, Value>,
 }
 
@@ -61,7 +61,7 @@ pub enum FlagError {
     BadValue {
         /// The flag's name without a dash.
         flag: &'static str,
-        /// What makes the value invalid.
+        /// The reason that the value is invalid.
         reason: String,
     },
     /// An argument that is not a flag.
@@ -208,7 +208,7 @@ impl Flags {
         Self { config: paths.to_vec(), ..Self::default() }
     }
 
-    /// Returns warnings about given flags without effect.
+    /// Returns warnings about flags without effect.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let reported = |flag: &Flag| match flag.effect {
             Effect::None(reason) if self.set.contains_key(flag.name) => {

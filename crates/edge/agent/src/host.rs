@@ -13,7 +13,7 @@ pub(crate) fn look() -> Host {
         temporary: std::env::temp_dir().join(format!(
             "caravan-dev-{}-{}",
             std::process::id(),
-            // Process ids repeat, and files that a killed agent left behind must not be in the way.
+            // Process ids repeat, and files that a killed agent left behind must not conflict with this directory.
             &uuid::Uuid::new_v4().simple().to_string()[..8]
         )),
         variables: std::env::vars_os()

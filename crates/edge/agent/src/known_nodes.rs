@@ -1,4 +1,4 @@
-//! The rule which nodes may connect to this agent's server.
+//! The rule that decides which nodes may connect to this agent's server.
 
 use crate::tls::Live;
 use caravan_rpc::{Authenticator, Certificate, Code, Hello, PeerIdentity, Role, RpcError, ServerPeer};
@@ -78,8 +78,8 @@ impl Authenticator for KnownNodes {
                 certificate.is_some()
                     || self.server.is_node(&NodeId::new(node_id), secret.expose()) == Some(true)
             }
-            // Servers of other regions have no common secret. Without TLS, the claim of a listed server only lifts the
-            // limits of strangers; its requests have no more rights than those of users.
+            // Servers of other regions have no common secret. Without TLS, the claim of a listed server only lifts
+            // the limits of strangers; its requests have no more rights than those of users.
             PeerIdentity::Server(server) => certificate.is_some() || self.is_listed(server),
             _ => certificate.is_some(),
         }

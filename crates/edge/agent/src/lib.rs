@@ -44,8 +44,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>, build: Build) -> ExitCode 
     main_at_level(args, build, FEATURE_LEVEL)
 }
 
-/// Runs `caravan agent` as [`main`] does, as a program of another feature level. For tests of upgrades: a program of the
-/// next level stands for the next version.
+/// Runs `caravan agent` as [`main`] does, as a program of another feature level. For tests of upgrades: a program of
+/// the next level stands for the next version.
 pub fn main_at_level(args: impl IntoIterator<Item = OsString>, build: Build, level: u32) -> ExitCode {
     // `start` is not generic, so the agent is compiled once in this crate and not again in each caller.
     match start(args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect(), build, level) {
@@ -88,7 +88,7 @@ fn start(args: Vec<String>, build: Build, level: u32) -> Result<(), AgentError> 
         Err(error) => tracing::warn!(error = caravan_sys::describe(&error), "the limit on open files stays"),
     }
     let result = runtime.block_on(run::run(settings, flags, signals, logs, levels));
-    // Remaining tasks get one more second.
+    // Remaining tasks have one more second to end.
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     result
 }

@@ -74,7 +74,8 @@ impl LogFile {
         Ok(Self { settings, file, bytes, begun: wall_now() })
     }
 
-    /// Rotates the file. If that fails, writing continues in the old file, because a log must not stop the agent.
+    /// Rotates the file. If the rotation fails, writing continues in the old file, because a log must not stop the
+    /// agent.
     fn turn(&mut self, now: SystemTime) -> io::Result<()> {
         let stamp = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let path = &self.settings.path;

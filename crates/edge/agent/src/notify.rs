@@ -1,4 +1,4 @@
-//! Reports of the agent's state to systemd (sd_notify(3)). Without `NOTIFY_SOCKET` they do nothing.
+//! Reports of the agent's state to systemd (sd_notify(3)). Without `NOTIFY_SOCKET` they have no effect.
 
 use sd_notify::NotifyState;
 

@@ -1,4 +1,4 @@
-//! Configuration reload: applies some changes at once and reports the changes that need a restart.
+//! Configuration reload: applies some changes immediately and reports the changes that need a restart.
 
 use crate::error::AgentError;
 use crate::flags::Flags;
@@ -15,8 +15,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The settings that a running agent applies (docs/reference/jobspec.md, section 11). Of `tls`, the two settings that
-/// turn encryption on are excepted.
+/// The settings that a running agent applies (docs/reference/jobspec.md, section 11). The two settings of `tls` in
+/// [`NOT_LIVE`], which turn encryption on, need a restart.
 const LIVE: [&str; 6] = [
     "log_level",
     "tls",

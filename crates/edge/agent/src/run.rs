@@ -20,13 +20,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// From the start until its memory is released: elections and fingerprints are over by then.
+/// The time from the start of the agent to the first release of memory. Elections and fingerprints have ended by
+/// then.
 const STARTUP_MEMORY_DELAY: Duration = Duration::from_secs(3);
 
 /// The interval at which the memory of the program's pages is read.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Bytes of program pages that are not worth a release: the reading and the new faults cost about a millisecond.
+/// The bytes of program pages below which a release is not worthwhile: a release and the new page faults cost about a
+/// millisecond.
 const MEMORY_SLACK: u64 = 8 << 20;
 
 /// The signals that end an agent or reload its configuration.
@@ -114,12 +116,12 @@ pub(crate) async fn run(
     result.map(|_| ())
 }
 
-/// How an agent was asked to end.
+/// The way in which a signal requests that an agent ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// Its server stays a member of the cluster.
+    /// The agent's server stays a member of the cluster.
     Staying,
-    /// Its server leaves the cluster for good.
+    /// The agent's server leaves the cluster for good.
     Leaving,
 }
 
@@ -135,7 +137,7 @@ pub(crate) fn open_port(settings: &Settings) -> Option<String> {
     })
 }
 
-/// Releases the pages of the program that only the start needed, once the start is certainly over. Later, releases
+/// Releases the pages of the program that only the start needed, once the start has certainly ended. Later, releases
 /// the pages that a burst of work left, for example the start of 50 tasks.
 async fn release_program_memory(stop: CancellationToken) {
     let mut delay = STARTUP_MEMORY_DELAY;
@@ -157,8 +159,8 @@ async fn release_program_memory(stop: CancellationToken) {
     }
 }
 
-/// Releases the pages of the program if there are many more than the ones kept last time. Returns the bytes that are
-/// kept now.
+/// Releases the pages of the program if there are many more than `kept`, the bytes that remained after the last
+/// release. Returns the bytes that remain now.
 fn pages_kept(kept: u64) -> Result<u64, caravan_sys::Error> {
     let before = caravan_sys::pages::resident_program()?;
     if before <= kept.saturating_add(MEMORY_SLACK) {
@@ -182,7 +184,7 @@ pub(crate) struct Agent<'a> {
     pub(crate) http_address: SocketAddr,
     pub(crate) stop: CancellationToken,
     pub(crate) stop_server: CancellationToken,
-    /// The membership ends last, so that the server can leave.
+    /// The token that stops the membership. It is cancelled last, so that the server can leave.
     pub(crate) stop_members: CancellationToken,
     pub(crate) clients: TaskTracker,
     pub(crate) servers: TaskTracker,
@@ -217,7 +219,7 @@ impl Agent<'_> {
                 }
             }
         };
-        // A second signal ends the process at once.
+        // A second signal ends the process immediately.
         tokio::spawn(async move {
             tokio::select! {
                 _ = interrupt.recv() => {}
@@ -237,7 +239,7 @@ impl Agent<'_> {
         self.clients.close();
         self.clients.wait().await;
         if let Some(RunningServer { handle, members }) = server {
-            // Another server takes over at once, and not only after an election.
+            // Another server takes over immediately, and not only after an election.
             if leaves {
                 handle.cluster().leave().await;
                 // The membership stops only with the agent.

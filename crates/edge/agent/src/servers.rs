@@ -26,8 +26,8 @@ pub(crate) struct ServerPart {
     pub(crate) cluster: ClusterConfig,
 }
 
-/// Listens on the gossip port. Without a configured port, a server that neither joins others nor waits for them takes
-/// any free port if the default one is in use, so that several development agents run on one host.
+/// Listens on the gossip port. If the default port is in use, a server that neither joins others nor waits for them
+/// takes any free port. A configured port is not replaced. So several development agents run on one host.
 pub(crate) async fn listen(cluster: &ClusterSettings) -> Result<TcpListener, AgentError> {
     let bind = |source| AgentError::Bind { what: "serf", address: cluster.serf, source };
     match TcpListener::bind(cluster.serf).await {
@@ -130,8 +130,8 @@ impl Agent<'_> {
         Ok(ServerPart { id, members, own, log, cluster })
     }
 
-    /// Returns the options with which this server calls others. A call fails at once if the server is not reached: the
-    /// callers retry.
+    /// Returns the options with which this server calls others. A call fails immediately if the server is not
+    /// reached: the callers retry.
     fn calling(&self, own: &ServerSide) -> ConnectOptions {
         let identity = PeerIdentity::Server(ServerPeer {
             name: self.settings.name.clone(),

@@ -93,7 +93,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Records the places of the `plugin` blocks: the schema of a plugin is known only after the plugin has started.
+    /// Records the places of the `plugin` blocks: the schema of a plugin is available only after the plugin has
+    /// started.
     pub(crate) fn place_plugins(&mut self, sources: &[caravan_hcl::Source]) {
         for (label, places) in caravan_hcl::config::plugin_places(sources) {
             if let Some(block) = self.plugins.get_mut(&label) {
@@ -250,7 +251,6 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     })
 }
 
-/// Reads the metrics settings; development mode enables all of them, as in Nomad.
 /// Reads the name of the datacenter, without characters that jobs use as wildcards.
 fn datacenter(file: &AgentConfig) -> Result<String, AgentError> {
     match non_empty(&file.datacenter) {
@@ -262,6 +262,7 @@ fn datacenter(file: &AgentConfig) -> Result<String, AgentError> {
     }
 }
 
+/// Reads the metrics settings; development mode enables all of them, as in Nomad.
 fn metrics(file: &AgentConfig, dev: bool) -> caravan_http::MetricsConfig {
     let reported = file.telemetry.clone().unwrap_or_default();
     caravan_http::MetricsConfig {

@@ -1,4 +1,4 @@
-//! The `config` of `/v1/agent/self`: all keys that users know, with the set values and without secrets.
+//! The `config` of `/v1/agent/self`: all keys that users expect, with the set values and without secrets.
 
 use crate::drivers::allows_privileged_plugins;
 use crate::settings::{ClientSettings, ServerSettings, Settings};

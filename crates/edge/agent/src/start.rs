@@ -1,5 +1,5 @@
-//! The start of an agent's parts. Each part gets what it needs when it is created: the server first, then the node's state,
-//! whose identity opens the connection to the servers, then the client, then the listeners.
+//! The start of an agent's parts. Each part receives its dependencies when it is created. The server is first. Then
+//! follow the node's state, whose identity opens the connection to the servers, the client, and the listeners.
 
 use crate::client_join;
 use crate::drivers;

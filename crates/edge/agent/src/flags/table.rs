@@ -10,7 +10,7 @@ pub(super) enum Takes {
     Switch,
     /// No value, or `=true` or `=false`.
     Truth,
-    /// A text; the given name stands for it in the help.
+    /// A text; the help shows the contained name in its place.
     Text(&'static str),
     /// A text that is never printed.
     Secret(&'static str),

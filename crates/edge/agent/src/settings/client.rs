@@ -26,7 +26,7 @@ pub(crate) struct ClientSettings {
     pub(crate) servers: Vec<String>,
     /// The programs that print the addresses of servers.
     pub(crate) server_programs: Vec<JoinEntry>,
-    /// How the first contact with a server is retried.
+    /// The plan by which the first contact with a server is retried.
     pub(crate) retry: RetryPlan,
     pub(crate) state_dir: PathBuf,
     pub(crate) alloc_dir: PathBuf,

@@ -170,7 +170,8 @@ fn host_of(address: &str) -> &str {
     }
 }
 
-/// Reads `bootstrap_expect`. A server that names servers to join would otherwise found a cluster of its own beside theirs.
+/// Reads `bootstrap_expect`. A server that names servers to join would otherwise found a second cluster next to
+/// theirs.
 fn expect(configured: Option<i64>, joins_others: bool) -> Result<usize, AgentError> {
     match configured {
         None => Ok(usize::from(!joins_others)),
@@ -213,7 +214,8 @@ fn key(server: &ServerConfig) -> Result<Option<Key>, AgentError> {
     Key::parse(text).map(Some).map_err(|error| bad("server.encrypt", error.to_string()))
 }
 
-/// Reads how joining is retried. The fields are the names of `retry_max` and `retry_interval` in errors.
+/// Reads the plan by which joining is retried. The fields are the names of `retry_max` and `retry_interval` in
+/// errors.
 pub(super) fn retry(join: &ServerJoin, fields: [&'static str; 2]) -> Result<RetryPlan, AgentError> {
     let default = RetryPlan::default();
     let max = match join.retry_max.unwrap_or(0) {

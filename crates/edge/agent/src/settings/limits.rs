@@ -6,7 +6,7 @@ use caravan_hcl::config::AgentConfig;
 use caravan_types::Nanos;
 use std::time::Duration;
 
-/// Nomad's default (docs/reference/jobspec.md, section 11.1).
+/// Nomad's default timeout of a handshake (docs/reference/jobspec.md, section 11.1).
 const HANDSHAKE: Duration = Duration::from_secs(5);
 const CONNECTIONS: usize = 100;
 

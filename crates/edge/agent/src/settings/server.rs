@@ -72,7 +72,8 @@ pub(super) fn calls_per_plugin(configured: Option<i64>) -> Result<usize, AgentEr
     }
 }
 
-/// Reads the rules by which nodes with many rejected plans become ineligible (docs/reference/jobspec.md, section 11.2).
+/// Reads the rules by which nodes with many rejected plans become ineligible
+/// (docs/reference/jobspec.md, section 11.2).
 fn rejections(file: &ServerConfig) -> RejectionConfig {
     let defaults = RejectionConfig::default();
     let Some(tracker) = &file.plan_rejection_tracker else { return defaults };
