@@ -3,8 +3,8 @@
 use std::process::Command;
 
 fn main() {
-    // A development build has half a million addresses that depend on the place of the program in memory. To adjust them
-    // delays each start. A program that users run has a random place, which makes attacks harder.
+    // A development build has half a million addresses that depend on the place of the program in memory. Adjusting
+    // them delays each start. A program that users run has a random place, which makes attacks harder.
     if std::env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
         println!("cargo:rustc-link-arg-bins=-no-pie");
     }
@@ -29,7 +29,7 @@ fn commit() -> Option<String> {
         return Some(commit);
     }
     let commit = git(&["rev-parse", "HEAD"])?;
-    // A development build starts again only after a commit, so it cannot know whether the tree has changes.
+    // A development build starts again only after a commit, so the build cannot detect whether the tree has changes.
     let is_release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
     let has_changes = is_release && git(&["status", "--porcelain", "--untracked-files=no"]).is_some();
     Some(if has_changes { format!("{commit}+changes") } else { commit })

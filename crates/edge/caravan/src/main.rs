@@ -1,12 +1,12 @@
-//! The `caravan` binary: picks the role that this process plays and hands over to its crate.
+//! The `caravan` binary: selects the role of this process and calls the crate of that role.
 
 use caravan_base::Build;
 use caravan_cli::Local;
 use caravan_sys::heap::{MiMalloc, delay_purges};
 use std::process::ExitCode;
 
-/// With three servers and 500,000 allocations, the allocator of glibc halves the rate of placements
-/// (`docs/adr/0016-allocator.md`).
+/// The allocator of the program. With three servers and 500,000 allocations, the allocator of glibc halves the rate
+/// of placements (`docs/adr/0016-allocator.md`).
 #[global_allocator]
 static HEAP: MiMalloc = MiMalloc;
 
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     delay_purges();
     let mut args = std::env::args_os().skip(1);
     match args.next().as_deref().and_then(|verb| verb.to_str()) {
-        // First, and before anything else starts: a shim is as small as possible.
+        // The shim comes first, before any other part starts, because a shim is as small as possible.
         Some("shim") => caravan_shim::main(args),
         Some("agent") => caravan_agent::main(args, BUILD),
         Some("plugin") => match args.next().as_deref().and_then(|name| name.to_str()) {
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Everything that ends soon.
+/// Runs a verb of the command line.
 fn verb() -> ExitCode {
     let local = Local {
         build: BUILD,
