@@ -1,7 +1,7 @@
 //! Long flags with one dash: a pass over the arguments before clap reads them.
 //!
-//! `-detach`, `-var k=v`, `-var=k=v` and `-verbose=false` mean what they mean with two dashes. Which flags take a value
-//! is read from the command tree, so that a value that looks like a flag stays as it is. The verbs and the agent both
+//! `-detach`, `-var k=v`, `-var=k=v` and `-verbose=false` have the same meaning as with two dashes. The command tree
+//! shows which flags take a value, so a value that looks like a flag stays unchanged. The verbs and the agent both
 //! read their flags this way.
 
 use clap::{Arg, ArgAction, Command};
@@ -26,7 +26,7 @@ pub fn normalise(root: &Command, args: Vec<OsString>) -> Vec<OsString> {
                     None => verbs = false,
                 }
             }
-            // What follows belongs to the program that is named, flags and all.
+            // All further arguments belong to the named program, including flags.
             if !verbs && command.get_positionals().any(Arg::is_trailing_var_arg_set) {
                 out.push(arg);
                 break;
@@ -66,7 +66,7 @@ struct Flag<'a> {
 }
 
 impl<'a> Flag<'a> {
-    /// `None` for anything that is no flag: `-`, `--`, `-1`, words.
+    /// Parses a flag, or returns `None` for other arguments: `-`, `--`, `-1`, words.
     fn parse(text: &'a str) -> Option<Self> {
         let rest = text.strip_prefix("--").or_else(|| text.strip_prefix('-'))?;
         let (name, value) = match rest.split_once('=') {
@@ -100,7 +100,7 @@ fn takes_next(arg: &Arg) -> bool {
     !is_switch(arg) && !arg.is_require_equals_set()
 }
 
-/// Reads a truth value in one of the words that Go's flags take.
+/// Reads a truth value in one of the words that Go's flags accept.
 pub fn truth(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
