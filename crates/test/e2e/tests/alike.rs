@@ -1,4 +1,5 @@
-//! What every driver has to do alike: variables, templates, artifacts, lifecycle hooks, kill signals, restarts.
+//! Behaviour that all drivers have in common: variables, templates, artifacts, lifecycle hooks, kill signals,
+//! restarts.
 
 use crate::external::with_examples;
 use crate::{id_of, run_job};
@@ -16,7 +17,7 @@ fn agent(engine: &ContainerEngine, dir: &std::path::Path) -> Result<Agent> {
     Agent::with(AgentOptions { extra: with_examples(dir, &more)?, ..AgentOptions::default() })
 }
 
-/// A task that runs a script under a driver.
+/// Returns a task that runs a script under a driver.
 fn task(name: &str, driver: &str, script: &str, more: &str) -> String {
     let image = match driver {
         "docker" => format!("image = \"{}\"\n network_mode = \"none\"", ContainerEngine::IMAGE),

@@ -25,7 +25,7 @@ fn schedules_of_chaos_end_in_order() -> Result<()> {
     schedules(&SUITE_SEEDS, &ChaosOptions::default())
 }
 
-/// The schedules have steps of the servers too: they are killed, suspended and cut off.
+/// Runs schedules that also kill, suspend and cut off servers.
 #[test]
 fn schedules_of_chaos_with_three_servers_end_in_order() -> Result<()> {
     schedules(&[2, 18], &ChaosOptions { servers: 3, subnet: 7, ..ChaosOptions::default() })

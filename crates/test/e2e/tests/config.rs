@@ -131,7 +131,7 @@ fn one_data_directory_serves_one_agent() -> Result<()> {
 
 #[test]
 fn a_client_without_an_answer_ends_after_its_attempts() -> Result<()> {
-    // Nothing listens here.
+    // No process listens at this address.
     let nobody = format!("127.0.0.1:{}", caravan_testkit::free_port()?);
     let join = |entry: &str, max: u32| {
         let retry = format!("retry_join = [\"{entry}\"]\n retry_max = {max}\n retry_interval = \"300ms\"");
@@ -150,7 +150,7 @@ fn a_client_without_an_answer_ends_after_its_attempts() -> Result<()> {
             ensure!(log.contains(word), "{entry}: no {word:?} in\n{log}");
         }
     }
-    // A program may know its servers later than the agent starts.
+    // A program may print the first servers after the start of the agent.
     let server = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
     let list = server.dir().join("servers.txt");
     let client = Agent::launch(join(&format!("exec=/bin/cat {}", list.display()), 0))?;

@@ -10,7 +10,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// Ends the plugin with the test.
+/// A plugin, which ends with the test.
 struct Plugin(Child);
 
 impl Drop for Plugin {
@@ -69,7 +69,8 @@ fn the_bundled_plugin_by_its_endpoint() -> Result<()> {
     Ok(())
 }
 
-/// A violation of the specification is a failure; behaviour that the specification leaves open is only reported.
+/// Checks that a violation of the specification is a failure, and that behaviour that the specification leaves open
+/// is only reported.
 #[test]
 fn a_plugin_with_habits_and_a_fault() -> Result<()> {
     let directory = tempfile::tempdir()?;

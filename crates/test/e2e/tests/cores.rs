@@ -95,7 +95,7 @@ fn cores_are_given_to_one_task_and_the_next_one_waits() -> Result<()> {
     let cpus = caravan_types::cores::parse(&cpus)?;
     ensure!(!cpus.is_empty() && !cpus.iter().any(|cpu| u64::from(*cpu) == core), "{cpus:?}");
 
-    // More CPUs than the machine has.
+    // The job requests more CPUs than the machine has.
     let path = agent.dir().join("more.hcl");
     fs::write(&path, pinned("more", "raw_exec", &format!("cores = {}", all.len())))?;
     let planned = agent.caravan(&["job", "plan", "-diff=false", &path.to_string_lossy()])?;

@@ -139,7 +139,7 @@ fn a_version_that_fails_gives_way_to_the_last_good_one() -> Result<()> {
     run_job(&agent, "web", &service("one", 2, SLEEP, update))?;
     deployment(&agent, 0, "successful")?;
     run_job(&agent, "web", &service("two", 2, "exit 1", update))?;
-    // The allocation is tried once more, on any node; its policy allows no further attempt.
+    // The allocation is retried once, on any node; its policy allows no further attempt.
     eventually("the bad version to fail", || {
         let rows = agent.get("/v1/job/web/deployments")?;
         let bad = rows.as_array().and_then(|rows| rows.iter().find(|row| row["JobVersion"] == 1));

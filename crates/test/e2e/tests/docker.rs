@@ -125,7 +125,7 @@ fn failures_are_named_where_users_look() -> Result<()> {
     Ok(())
 }
 
-/// The bundled plugin in a privileged container.
+/// Returns the job of the bundled plugin in a privileged container.
 pub(crate) fn plugin_in_a_container(image: &str, data: &str) -> String {
     format!(
         r#"
@@ -197,7 +197,7 @@ fn a_helper_of_the_node_has_the_credentials() -> Result<()> {
     Ok(())
 }
 
-/// The agent dies again and again while tasks start: each task has at most one container, and in the end exactly one.
+/// Kills the agent repeatedly while tasks start: each task has at most one container, and in the end exactly one.
 #[test]
 fn containers_are_not_doubled_by_an_agent_that_dies() -> Result<()> {
     let engine = ContainerEngine::start()?;

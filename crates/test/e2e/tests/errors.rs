@@ -1,4 +1,4 @@
-//! Bad input gets an error that names the faulty field or object.
+//! Errors about bad input, which name the faulty field or object.
 
 use crate::{create_volume, id_of, run_job, run_plugin};
 use anyhow::{Result, ensure};
@@ -74,7 +74,7 @@ fn job_file_errors_point_at_the_place() -> Result<()> {
 const REFUSED: &str = "job \"x\" {\n  type = \"strange\"\n  group \"g\" {\n    task \"t\" {\n      driver = \"mock_driver\"\n      \
                        resources {\n        memory = 1\n      }\n    }\n  }\n}\n";
 
-/// Every problem is shown with its path and line, whether a server or the command line finds it.
+/// Checks that every problem is shown with its path and line, whether a server or the command line finds it.
 #[test]
 fn refused_jobs_are_shown_with_their_lines() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
@@ -118,7 +118,7 @@ const THREE_FAULTS: &str = "job \"x\" {\n  update {\n    min_healthy_time = \"20
                             count = 2\n    task \"t\" {\n      driver = \"mock_driver\"\n      env {\n        A = 1\n      }\n      \
                             volume_mount {\n        volume = \"dta\"\n      }\n    }\n  }\n}\n";
 
-/// The places of these come from the data of the answer: the words of their sentences name none of them.
+/// Checks that the data of the answer gives the places of three errors whose sentences name no place.
 #[test]
 fn three_faults_of_a_job_are_shown_where_they_were_written() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
@@ -154,7 +154,7 @@ fn three_faults_of_a_job_are_shown_where_they_were_written() -> Result<()> {
     Ok(())
 }
 
-/// A job file from a web server; there is none over TLS.
+/// Runs a job file from a web server. URLs of schemes other than HTTP and HTTPS are refused.
 #[test]
 fn jobs_come_from_urls() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;

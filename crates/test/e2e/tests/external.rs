@@ -149,7 +149,7 @@ fn a_task_outlives_its_plugin_and_its_agent() -> Result<()> {
     goes_on(&agent, &id)?;
     ensure!(process(&agent, "exampledriver")? == second, "the plugin was not taken over");
 
-    // Both at once.
+    // Kill the agent and the plugin together.
     agent.kill_9()?;
     rustix::process::kill_process(second, Signal::KILL)?;
     agent.run()?;
@@ -250,7 +250,7 @@ fn devices_are_handed_out_once() -> Result<()> {
     agent.run()?;
     agent.wait_alloc("users", "running")?;
     two(&agent)?;
-    // The device that becomes healthy goes to the allocation that waits.
+    // The device that becomes healthy is assigned to the waiting allocation.
     fs::write(dir.path().join("devices/c"), "healthy")?;
     eventually("three holders", || {
         let held = holders(&agent)?;
@@ -268,7 +268,7 @@ fn devices_are_handed_out_once() -> Result<()> {
     Ok(())
 }
 
-/// The bundled plugin under each driver, with a writer under each driver.
+/// Runs the bundled plugin under each driver, with a writer under each driver.
 #[test]
 fn volumes_go_between_all_drivers() -> Result<()> {
     const ALL: [&str; 4] = ["raw_exec", "exec", "docker", "example"];

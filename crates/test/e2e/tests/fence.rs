@@ -104,7 +104,7 @@ impl World {
         })
     }
 
-    /// Checks that exactly one writer is left, on the node where it runs.
+    /// Checks that exactly one writer remains, on the node where it runs.
     fn only(&self, number: usize, alloc: &str) -> Result<()> {
         eventually("nothing of the first writer to be left", || {
             let other = 1 - number;
@@ -202,8 +202,8 @@ fn the_host_of_a_writer_is_cut_off() -> Result<()> {
     a_volume_changes_hands(Loss::CutOff, 33)
 }
 
-/// The writer is younger than a snapshot that is restored, and its host is cut off meanwhile. Nobody knows its allocation
-/// any more, but its claim still holds the volume.
+/// Restores a snapshot that is older than the writer, while the host of the writer is cut off. The servers no longer
+/// have its allocation, but its claim still holds the volume.
 #[test]
 fn a_restored_snapshot_lets_no_second_writer_in() -> Result<()> {
     let mut w = World::start(SHORT, 97, &stamper())?;
@@ -232,7 +232,7 @@ fn a_restored_snapshot_lets_no_second_writer_in() -> Result<()> {
 const WIDE: &str = "server {\n heartbeat_grace = \"1s\"\n min_heartbeat_ttl = \"1s\"\n failover_heartbeat_ttl = \"5s\"\n \
      lease_ttl = \"15s\"\n lease_kill_grace = \"1s\"\n lease_margin = \"1s\"\n}\n";
 
-/// Steps the wall clock of the server during a fence: the volume is not reused before the lease expired, and the wait
+/// Steps the wall clock of the server during a fence. The volume is not reused before the lease expired, and the wait
 /// does not take longer.
 fn the_clock_steps(seconds: i64, subnet: u8) -> Result<()> {
     let mut w = World::start(WIDE, subnet, &stamper())?;
@@ -319,7 +319,7 @@ fn an_operator_says_that_a_machine_is_off() -> Result<()> {
     let events = w.cluster.server().get(&format!("/v1/node/{node}"))?["Events"].to_string();
     ensure!(events.contains("confirmed to be off"), "{events}");
 
-    // The node was off and comes back.
+    // The node was off and starts again.
     w.cluster.node(number).start_agent()?;
     w.node_is(number, "ready")?;
     w.only(there, &second)?;

@@ -90,7 +90,7 @@ impl World {
         .with_context(|| self.status())
     }
 
-    /// Stops all jobs and checks that no claim, no mount and no state at the plugin is left.
+    /// Stops all jobs and checks that no claim, no mount and no state at the plugin remains.
     fn ends(&self, jobs: &[&str]) -> Result<()> {
         for job in jobs {
             self.0.stop_job(job, false)?;
@@ -111,7 +111,7 @@ impl World {
 const ONE: &str = "single-node-writer";
 const MANY: &str = "multi-node-multi-writer";
 
-/// Every mount fails, and the plugin refuses to undo a step that it never did.
+/// Fails every mount of a plugin that refuses to undo a step that it never executed.
 fn never_mounted(plugin: &FaultPlugin, fails: &str, undone_by: &str) -> Result<()> {
     let world = World::start(plugin, ONE)?;
     world.faults(&[json!({ "call": fails, "action": "fail", "code": "Internal" })])?;
@@ -172,7 +172,7 @@ fn an_agent_that_dies_after_a_failed_stage_keeps_no_claim() -> Result<()> {
     world.ends(&["w"])
 }
 
-/// The daemon of a FUSE file system dies with the plugin while a writer holds files open.
+/// Kills the daemon of a FUSE file system with the plugin while a writer holds files open.
 fn daemon_dies(habits: &[&str], stage: bool) -> Result<()> {
     let world = World::start(&FaultPlugin::new("p", false, stage, habits), ONE)?;
     world.run("one", ONE, "hold")?;
@@ -204,8 +204,8 @@ fn a_dead_stage_beneath_a_mount_of_the_plugins_own_does_not_block_the_next_write
     daemon_dies(&["--fuse", "--outside", "--unknown=internal"], true)
 }
 
-/// Two users of a staged volume whose daemon dies: a new user waits for the existing one, reports that, and does not
-/// count as a user.
+/// Checks two users of a staged volume whose daemon dies. The new user waits for the existing one, reports the wait,
+/// and does not count as a user.
 #[test]
 fn a_newcomer_waits_for_the_user_of_a_dead_stage_and_is_none() -> Result<()> {
     let plugin = FaultPlugin::new("p", false, true, &["--fuse", "--once", "--unknown=internal"]);
@@ -247,7 +247,7 @@ fn writers_that_are_restarted_share_a_new_stage_after_their_daemon_died() -> Res
     world.ends(&["one", "two"])
 }
 
-/// A call mounts and fails without a record of it. The plugin neither repeats the call nor knows its mount.
+/// Fails a call that has mounted the volume without a record of the mount. The plugin refuses to repeat the call.
 fn half_way(call: &str, habits: &[&str]) -> Result<()> {
     let world = World::start(&FaultPlugin::new("p", false, true, habits), ONE)?;
     world.faults(&[json!({ "call": call, "action": "half", "times": 1 })])?;
@@ -271,7 +271,7 @@ fn a_publish_that_half_succeeded_is_ended_and_made_again() -> Result<()> {
     half_way("NodePublishVolume", &["--once", "--unknown=failed-precondition", "--forget"])
 }
 
-/// An undo succeeds, its answer is lost, and the plugin refuses all repetitions.
+/// Checks undos that succeed, whose answers are lost, and that the plugin refuses to repeat.
 #[test]
 fn undoing_whose_answer_was_lost_ends() -> Result<()> {
     let world = World::start(&FaultPlugin::new("p", false, true, &["--unknown=internal"]), ONE)?;
@@ -286,7 +286,7 @@ fn undoing_whose_answer_was_lost_ends() -> Result<()> {
     world.ends(&["w"])
 }
 
-/// A new process of the plugin does not know live mounts and refuses to end them.
+/// Checks that live mounts are ended that a new process of the plugin has not recorded and refuses to end.
 #[test]
 fn mounts_that_a_new_process_of_the_plugin_does_not_know_are_ended() -> Result<()> {
     let world = World::start(&FaultPlugin::new("p", false, true, &["--unknown=internal", "--forget"]), ONE)?;
@@ -296,7 +296,7 @@ fn mounts_that_a_new_process_of_the_plugin_does_not_know_are_ended() -> Result<(
     world.ends(&["w"])
 }
 
-/// The path of a socket may be longer than an address (107 bytes, unix(7)).
+/// Checks a path of a socket that is longer than an address (107 bytes, unix(7)).
 #[test]
 fn a_new_plugin_process_is_recognized_below_a_long_path() -> Result<()> {
     let plugin = FaultPlugin::new("p", false, true, &["--unknown=internal", "--forget"]);
@@ -307,7 +307,7 @@ fn a_new_plugin_process_is_recognized_below_a_long_path() -> Result<()> {
     world.ends(&["w"])
 }
 
-/// A definitely refused attach needs no detach; the plugin would refuse it.
+/// Checks that a definitely refused attach causes no detach, which the plugin would refuse.
 #[test]
 fn an_attach_that_was_refused_keeps_no_claim() -> Result<()> {
     let plugin = FaultPlugin::new("p", true, true, &["--unknown-attachment=internal"]);
@@ -323,8 +323,8 @@ fn an_attach_that_was_refused_keeps_no_claim() -> Result<()> {
     world.ends(&["w"])
 }
 
-/// An attach with an unknown outcome proves nothing: the claim waits for the plugin and shows its message. It ends once the
-/// plugin attaches again, and so knows the attachment that it must undo.
+/// Checks that an attach with an unknown outcome proves nothing: the claim waits for the plugin and shows its
+/// message. The claim ends once the plugin attaches again, and thus has a record of the attachment to undo.
 #[test]
 fn an_attach_whose_outcome_is_open_is_undone_by_the_plugin_only() -> Result<()> {
     let plugin = FaultPlugin::new("p", true, true, &["--unknown-attachment=internal"]);
@@ -339,7 +339,7 @@ fn an_attach_whose_outcome_is_open_is_undone_by_the_plugin_only() -> Result<()> 
     world.ends(&["w"])
 }
 
-/// A detach succeeds, its answer is lost, and the plugin refuses to repeat it.
+/// Loses the answer of a successful detach, which the plugin refuses to repeat.
 fn a_detach_whose_answer_was_lost_ends(habits: &[&str], settled_by: &str) -> Result<()> {
     let habits = [&["--unknown-attachment=internal"], habits].concat();
     let world = World::start(&FaultPlugin::new("p", true, true, &habits), ONE)?;

@@ -141,7 +141,7 @@ fn a_directory_of_the_configuration_must_be_there() -> Result<()> {
     Ok(())
 }
 
-/// A file without `plugin_id` selects the built-in plugin (docs/design/rough-edges.md, 38).
+/// Checks that a file without `plugin_id` selects the built-in plugin (docs/design/rough-edges.md, 38).
 #[test]
 fn a_directory_is_made_used_by_both_drivers_kept_while_used_and_removed() -> Result<()> {
     let agent = Agent::start()?;
@@ -270,7 +270,7 @@ delete)
 esac
 "#;
 
-/// Reports a creation in unreadable output; the created directory must be deleted again.
+/// A plugin that reports a creation in unreadable output; the created directory must be deleted again.
 const UNREADABLE: &str = r#"#!/bin/sh
 case "$1" in
 fingerprint) echo '{"version":"0.1.0"}' ;;
@@ -354,7 +354,8 @@ fn executables_make_and_delete_volumes_and_are_told_exactly_what_they_need() -> 
     Ok(())
 }
 
-/// A sticky claim and its id survive updates of the job and the agent's end (docs/design/rough-edges.md, 39).
+/// Checks that a sticky claim and its id survive updates of the job and the agent's end
+/// (docs/design/rough-edges.md, 39).
 #[test]
 fn a_sticky_group_keeps_its_hold_through_updates_and_restarts() -> Result<()> {
     let mut agent = Agent::start()?;
@@ -415,7 +416,8 @@ fn tasks_go_on_and_volumes_come_back_when_the_agent_is_killed() -> Result<()> {
     })
 }
 
-/// Waits in `create` for a file, so that the agent can be killed meanwhile. Each run creates the same directory.
+/// A plugin that waits in `create` for a file, so that the agent can be killed meanwhile. Each run creates the same
+/// directory.
 const SLOW: &str = r#"#!/bin/sh
 case "$1" in
 fingerprint) echo '{"version":"1.0.0"}' ;;

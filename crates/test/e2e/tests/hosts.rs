@@ -19,7 +19,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The fields are dropped in this order: the clients' tasks end while the server still runs.
+/// The agents of a test. Fields are dropped in this order: the clients' tasks end while the server still runs.
 struct World {
     b: Agent,
     a: Agent,
@@ -310,7 +310,7 @@ fn strangers_are_refused() -> Result<()> {
     let error = heartbeat_as(host, &w.server, "elsewhere", other(&node), &node, "guessed")?;
     ensure!(error.message.contains("region \"elsewhere\" is not served here"), "{error:?}");
 
-    // An agent of another region reports why it is refused.
+    // An agent of another region reports the reason of the refusal.
     let mut lost = client("lost", host, &w.server);
     lost.extra.push_str("region = \"elsewhere\"\nports {\n http = 5646\n}\n");
     let lost = Agent::launch(lost)?;

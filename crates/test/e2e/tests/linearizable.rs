@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 type Entry<S> = (u64, Operation<<S as Spec>::Op, <S as Spec>::Ret>);
 
-/// What the clients share.
+/// The state that the clients share.
 struct World<'a> {
     addresses: &'a [String],
     began: Instant,

@@ -129,8 +129,8 @@ job "{id}" {{
     )
 }
 
-/// Returns arguments that keep the bundled plugin's volumes inside the test's own directory, where the driver
-/// makes it visible to the plugin.
+/// Returns arguments that keep the bundled plugin's volumes inside the test's own directory. Under exec, the plugin's
+/// root directory is there already.
 fn plugin_args(agent: &Agent, driver: &str) -> Vec<String> {
     match driver {
         "raw_exec" => vec![format!("--state-dir={}", agent.dir().join("volumes").display())],

@@ -114,8 +114,8 @@ fn what_runs_waits_and_ended_is_counted_and_measured() -> Result<()> {
     Ok(())
 }
 
-/// Reads the text format of Prometheus as strictly as a scraper: each family has one type line before its series, each
-/// series stands once and carries a number, and only summaries have quantiles, sums and counts. Returns the types.
+/// Reads the text format of Prometheus as strictly as a scraper. Each family has one type line before its series, and
+/// each series occurs once and has a number. Only summaries have quantiles, sums and counts. Returns the types.
 fn families(text: &str) -> Result<BTreeMap<String, String>> {
     let mut kinds = BTreeMap::new();
     let mut seen = BTreeSet::new();

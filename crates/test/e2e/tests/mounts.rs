@@ -1,5 +1,5 @@
-//! Mounts that break under a job: reported and mounted again as the job file says, also across restarts of the agent;
-//! and the owner that the job file requests.
+//! Mounts that break under a job: reported and mounted again as the job file requires, also across restarts of the
+//! agent. The owner of a volume that the job file requests.
 
 use crate::{create_volume, id_of, run_job, run_plugin};
 use anyhow::{Context, Result, bail, ensure};

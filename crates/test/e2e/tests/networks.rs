@@ -51,7 +51,7 @@ job "{id}" {{
     )
 }
 
-/// Restarts a task. After a start of the agent, its client may not have taken up the task yet.
+/// Restarts a task. After a start of the agent, its client may not have recovered the task yet.
 fn restart(agent: &Agent, alloc: &str, task: &str) -> Result<()> {
     eventually("the restart of the task", || {
         agent.caravan(&["alloc", "restart", alloc, task])?.ok().map(drop)
@@ -86,7 +86,7 @@ fn tasks_without_a_network_share_one_that_is_empty_also_across_a_restart_of_the_
         let of_node = fs::read_link("/proc/self/ns/net")?;
         ensure!(of_node.to_string_lossy() != reported[1], "{driver}: it is not the node's");
 
-        // The network outlives the agent, and a restarted task gets the same one.
+        // The network outlives the agent, and a restarted task joins the same one.
         agent.kill_9()?;
         agent.run()?;
         agent.wait_alloc("alone", "running")?;

@@ -12,7 +12,7 @@ const ONE: &str = "11111111-2222-3333-4444-555555555555";
 const TWO: &str = "11111111-2222-3333-4444-666666666666";
 const SECRET: &str = "5a1a6ad5-0000-4a4e-9e3a-2f1a6d2bb6c9";
 
-/// A node that this test plays.
+/// A node that this test simulates.
 struct Player {
     runtime: tokio::runtime::Runtime,
     channel: Channel,
@@ -64,7 +64,7 @@ fn a_node_proves_itself_by_an_identity_that_heartbeats_renew() -> Result<()> {
     let (one, two) = (Player::new(&agent, ONE)?, Player::new(&agent, TWO)?);
     let answered =
         |answer: Result<NodeContact, RpcError>| answer.map_err(|error| anyhow::anyhow!("{error:?}"));
-    // A node of an earlier version asks for no identity.
+    // A node of an earlier version requests no identity.
     ensure!(answered(one.beat(SECRET, false))?.identity.is_none());
     let signed = one.identity(SECRET, true)?;
     ensure!(signed.claims.sub == format!("node:global:default:{ONE}:default"), "{:?}", signed.claims);

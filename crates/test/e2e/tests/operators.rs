@@ -352,7 +352,7 @@ fn the_servers_of_a_client_are_listed() -> Result<()> {
         second.get(&format!("/v1/client/stats?node_id={id}")).map(drop)
     })?;
     let own = server.rpc_address();
-    // A server that does not answer is not taken into the list, which would cut the client off.
+    // A server that does not answer is not added to the list, which would cut the client off.
     let closed = format!("127.0.0.1:{}", caravan_testkit::free_port()?);
     let wrong = client.caravan(&["node", "config", "-update-servers", &closed])?.failed()?;
     ensure!(wrong.stderr.contains("400") && wrong.stderr.contains(&closed), "{}", wrong.all());

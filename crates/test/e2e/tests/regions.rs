@@ -12,7 +12,7 @@ fn region(name: &str, extra: &str) -> Result<Servers> {
     Servers::with(2, &format!("region = \"{name}\"\n{extra}"))
 }
 
-/// Joins the servers of one region to another, and waits until each server of both knows all.
+/// Joins the servers of one region to another, and waits until each server of both lists all servers.
 fn federate(one: &Servers, other: &Servers, token: &str) -> Result<()> {
     let address = other.get(0).serf_address();
     let joined = one.get(0).caravan(&["server", "join", "-token", token, &address])?.ok()?;
@@ -41,7 +41,7 @@ fn a_request_reaches_any_region_from_everywhere() -> Result<()> {
     for servers in [&east, &west] {
         for number in servers.running() {
             ensure!(servers.get(number).get("/v1/regions")? == json!(["east", "west"]));
-            // The members are those of all regions, whatever region the request names.
+            // The answer has the members of all regions, whatever region the request names.
             let members = servers.get(number).get("/v1/agent/members?region=nowhere")?;
             ensure!(members["Members"].as_array().map(Vec::len) == Some(4), "{members}");
         }
@@ -103,7 +103,7 @@ fn a_request_reaches_any_region_from_everywhere() -> Result<()> {
     })?;
     ensure!(events.status == 200 && events.text().contains("\"flag\""), "{}", events.text());
 
-    // A node stays in its region although it knows only a server of another one.
+    // A node stays in its region although its only configured server belongs to another region.
     let lost = Agent::launch(AgentOptions {
         extra: "region = \"east\"\n".to_owned(),
         ..AgentOptions::client_of(west.get(0))
@@ -113,7 +113,7 @@ fn a_request_reaches_any_region_from_everywhere() -> Result<()> {
     ensure!(nodes.as_array().map(Vec::len) == Some(1), "{nodes}");
     drop(node);
 
-    // A region without a majority has a leader for nobody; without any server it has no path.
+    // A region without a majority has no leader. A region without any server has no path.
     west.get_mut(0).kill_9()?;
     west.get_mut(1).kill_9()?;
     let gone = east.get(0).request("GET", "/v1/jobs?region=west", None)?;
@@ -138,7 +138,7 @@ fn with_token(agent: &Agent, token: &str, method: &str, path: &str, body: Option
     })
 }
 
-/// As [`with_token`], for a request that succeeds.
+/// Sends a request as [`with_token`] does, and fails unless the request succeeds.
 fn done(agent: &Agent, token: &str, method: &str, path: &str, body: Option<Value>) -> Result<Value> {
     let reply = with_token(agent, token, method, path, body)?;
     ensure!(reply.status == 200, "{method} {path}: {} {}", reply.status, reply.text());
@@ -168,7 +168,7 @@ fn the_authoritative_region_is_replicated_across_leader_changes() -> Result<()> 
             "acl {{\n  enabled = true\n  replication_token = \"{root}\"\n}}\nserver {{\n  authoritative_region = \"east\"\n}}\n"
         ),
     )?;
-    // Before the regions know each other, the status shows the reason.
+    // Before the regions are federated, the status shows the reason.
     let leader = west.wait_leader()?;
     federate(&east, &west, &root)?;
 
@@ -184,7 +184,7 @@ fn the_authoritative_region_is_replicated_across_leader_changes() -> Result<()> 
     })?;
     ensure!(own["authoritative_region"] == "east", "{own}");
 
-    // Writes in the second region reach the first one, whatever region they name, and come back.
+    // Writes in the second region reach the first one, whatever region they name, and are replicated back.
     let (at, rules) = (west.follower()?, json!({"Name": "reader", "Rules": READ}));
     done(west.get(at), &root, "PUT", "/v1/acl/policy/reader?region=west", Some(rules.clone()))?;
     done(east.get(0), &root, "GET", "/v1/acl/policy/reader", None)?;
@@ -209,7 +209,7 @@ fn the_authoritative_region_is_replicated_across_leader_changes() -> Result<()> 
             status(east.get(number), &root, path, 200)?;
         }
     }
-    // The global token is valid in both regions, the local one only where it was made.
+    // The global token is valid in both regions, the local one only where it was created.
     status(west.get(0), &text(&global, "SecretID"), "/v1/jobs", 200)?;
     status(east.get(0), &text(&global, "SecretID"), "/v1/jobs", 200)?;
     status(west.get(0), &text(&local, "SecretID"), "/v1/jobs", 200)?;
@@ -221,7 +221,7 @@ fn the_authoritative_region_is_replicated_across_leader_changes() -> Result<()> 
     let reached = with_token(east.get(0), &secret, "GET", "/v1/jobs?region=west", None)?;
     ensure!(reached.status == 200, "{}", reached.text());
 
-    // The next leader of the region goes on, and catches up on what it missed.
+    // The next leader of the region continues, and receives the missed changes.
     west.get_mut(leader).kill_9()?;
     done(east.get(0), &root, "PUT", "/v1/acl/policy/later", Some(json!({"Name": "later", "Rules": READ})))?;
     done(east.get(1), &root, "DELETE", "/v1/namespace/apps", None)?;

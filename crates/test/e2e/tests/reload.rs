@@ -15,7 +15,7 @@ fn configure(agent: &Agent, text: &str) -> Result<()> {
     Ok(fs::write(agent.dir().join("agent.d/extra.hcl"), text)?)
 }
 
-/// Returns how often the agent has reloaded its configuration.
+/// Returns the number of times that the agent has reloaded its configuration.
 fn times(agent: &Agent) -> usize {
     agent.log().matches(AGAIN).count()
 }

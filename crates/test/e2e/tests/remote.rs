@@ -15,7 +15,7 @@ fn a_server_and_two_clients_in_processes_of_their_own() -> Result<()> {
         if ready == 2 { Ok(()) } else { bail!("{nodes}") }
     })?;
     let text = "job \"everywhere\" {\n type = \"system\"\n group \"g\" {\n task \"t\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/sh\"\n args = [\"-c\", \"echo here; exec sleep 600\"]\n }\n resources {\n cpu = 20\n memory = 16\n }\n }\n }\n}\n";
-    // The request goes to a client, which forwards it to the server.
+    // The request is sent to a client, which forwards it to the server.
     run_job(&one, "everywhere", text)?;
     eventually("an allocation on each node", || {
         let allocs = server.allocs("everywhere")?;

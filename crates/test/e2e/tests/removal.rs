@@ -213,7 +213,7 @@ fn mounts_below_the_root_of_a_plugin_stay_as_long_as_one_of_its_allocations_runs
     wait_plugin_gone(&agent)
 }
 
-/// Mounts in use stay until they are released; a restarted agent finds all of them.
+/// Checks that mounts in use stay until they are released; a restarted agent finds all of them.
 #[test]
 fn left_mounts_are_found_again_by_the_next_agent_and_ended_when_nothing_uses_them() -> Result<()> {
     let mut agent = Agent::start()?;
@@ -254,7 +254,7 @@ fn mounts_below_an_allocation_keep_it_from_being_collected() -> Result<()> {
     mounts_below_an_allocation(false)
 }
 
-/// An agent that is killed and restarted, while the task runs and after its end, removes nothing either.
+/// Checks that an agent that is killed and restarted, while the task runs and after its end, removes nothing either.
 #[test]
 fn mounts_below_an_allocation_survive_the_restart_of_the_agent() -> Result<()> {
     mounts_below_an_allocation(true)
@@ -308,7 +308,7 @@ fn mounts_below_an_allocation(restarts: bool) -> Result<()> {
     check_all(foreign.iter().filter(|mount| mount.kind != Kind::Memory))
 }
 
-/// Mounts that appear while an allocation is purged: the removal empties none of them.
+/// Checks that a removal empties no mount that appears while an allocation is purged.
 #[test]
 fn a_mount_that_appears_during_a_purge_is_not_emptied() -> Result<()> {
     let agent = Agent::start()?;
@@ -376,7 +376,7 @@ fn plugin_processes(alloc: &str) -> Result<Vec<i32>> {
     Ok(found)
 }
 
-/// A plugin that is killed during its work leaves mounts, and its next process finds the old socket.
+/// Kills a plugin during its work: the plugin leaves mounts, and its next process finds the old socket.
 #[test]
 fn mounts_of_a_plugin_that_was_killed_survive_it() -> Result<()> {
     use nix::sys::signal::{Signal, kill};
@@ -403,7 +403,7 @@ fn mounts_of_a_plugin_that_was_killed_survive_it() -> Result<()> {
         })?;
         agent.wait_plugin("hostpath")?;
         check_all(&foreign)?;
-        // The agent is killed too: both come back.
+        // The agent is killed too: both start again.
         agent.kill_9()?;
         for pid in plugin_processes(&alloc)? {
             let _gone = kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);

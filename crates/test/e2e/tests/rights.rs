@@ -17,7 +17,7 @@ use std::fs;
 use std::time::Duration;
 
 const RUNS: &str = "namespace \"default\" {\n capabilities = [\"read-job\", \"alloc-exec\", \"alloc-node-exec\", \"read-logs\"]\n}\n";
-/// Not sufficient for a driver that does not isolate tasks from the node's processes.
+/// Rules that are not sufficient for a driver that does not isolate tasks from the node's processes.
 const INSIDE: &str = "namespace \"default\" {\n capabilities = [\"read-job\", \"alloc-exec\"]\n}\n";
 const READS: &str = "namespace \"default\" {\n capabilities = [\"read-job\"]\n}\n";
 
@@ -204,8 +204,8 @@ fn what_goes_through_other_agents_takes_the_same_rights() -> Result<()> {
     })
 }
 
-/// While a node is purged, no other agent can register in its place: servers send secrets of volumes over the reverse
-/// connection of a node, and trust its answers.
+/// Checks that no other agent can register in the place of a node that is purged. Servers send secrets of volumes
+/// over the reverse connection of a node, and trust its answers.
 #[test]
 fn nobody_takes_the_way_back_to_a_node() -> Result<()> {
     let server = Agent::with(AgentOptions { client: false, ..AgentOptions::default() })?;
@@ -247,7 +247,7 @@ fn nobody_takes_the_way_back_to_a_node() -> Result<()> {
     Ok(())
 }
 
-/// A command that another agent opened for a caller ends when the caller's token is deleted.
+/// Checks that a command that another agent opened for a caller ends when the caller's token is deleted.
 #[test]
 fn a_deleted_token_ends_the_command_that_it_began() -> Result<()> {
     let guarded = Guarded::start()?;

@@ -98,7 +98,8 @@ fn what_would_move_is_told_and_nothing_moves() -> Result<()> {
     Ok(())
 }
 
-/// Without pauses, a program that is missing on a node costs the servers many allocations a second.
+/// Checks that failed starts are placed again with pauses. Without pauses, a program that is missing on a node costs
+/// the servers many allocations a second.
 #[test]
 fn a_system_job_that_cannot_start_is_placed_with_pauses() -> Result<()> {
     let agent = Agent::start()?;
@@ -120,7 +121,8 @@ fn a_system_job_that_cannot_start_is_placed_with_pauses() -> Result<()> {
     agent.wait_alloc("missing", "running").map(drop)
 }
 
-/// In Nomad, such an allocation is complete, and no other one follows.
+/// Checks that the ended allocation of a service without restarts is complete, and that no other one follows, as in
+/// Nomad.
 #[test]
 fn a_service_without_restarts_that_ends_is_not_placed_again() -> Result<()> {
     let agent = Agent::start()?;

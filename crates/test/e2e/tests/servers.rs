@@ -20,7 +20,7 @@ fn value(agent: &Agent, path: &str) -> Result<Value> {
     Ok(agent.get(&format!("/v1/var/{path}"))?["Items"]["v"].clone())
 }
 
-/// The names and states of the members, as a server sees them.
+/// Returns the names and states of the members, as a server sees them.
 fn members(agent: &Agent) -> Result<Vec<(String, String)>> {
     let table = agent.get("/v1/agent/members")?;
     let member = |member: &Value| {
@@ -30,7 +30,7 @@ fn members(agent: &Agent) -> Result<Vec<(String, String)>> {
     Ok(table["Members"].as_array().into_iter().flatten().map(member).collect())
 }
 
-/// A write that meets the end of its leader's term is made by the next leader.
+/// Checks that the next leader executes a write during which the term of the leader ends.
 #[test]
 fn no_write_finds_no_leader_while_leadership_is_passed_on() -> Result<()> {
     let servers = Servers::start(3)?;
@@ -72,7 +72,7 @@ fn a_cluster_outlives_its_leader_and_takes_it_back() -> Result<()> {
     let mut servers = Servers::start(3)?;
     let configuration = servers.wait_voters(3)?;
     ensure!(configuration["Servers"].as_array().into_iter().flatten().all(|s| s["RaftProtocol"] == "3"));
-    // Every server takes writes, and every server sees them at once.
+    // Every server takes writes, and every server shows them immediately.
     for number in 0..3 {
         put(servers.get(number), &format!("from/{number}"), "one")?;
         for reader in 0..3 {
@@ -121,7 +121,8 @@ fn an_ordered_end_passes_leadership_on_and_a_transfer_does_so_too() -> Result<()
     Ok(())
 }
 
-/// A stream of a follower has the writes of the leader, the newest of each object, and goes on under the next leader.
+/// Checks that a stream of a follower has the writes of the leader, the newest of each object, and continues under
+/// the next leader.
 #[test]
 fn a_stream_stays_with_its_follower() -> Result<()> {
     let mut servers = Servers::start(3)?;
@@ -160,7 +161,7 @@ fn a_stream_stays_with_its_follower() -> Result<()> {
     Ok(())
 }
 
-/// A read that a follower began under a leader that froze is answered under the next leader.
+/// Checks that a read that a follower began under a leader that froze is answered under the next leader.
 #[test]
 fn reads_at_followers_survive_a_frozen_leader() -> Result<()> {
     let servers = Servers::start(3)?;
@@ -176,7 +177,7 @@ fn reads_at_followers_survive_a_frozen_leader() -> Result<()> {
         }
         Ok(())
     };
-    // Every reader goes on: none waits for the frozen leader.
+    // Every reader continues: none waits for the frozen leader.
     let go_on = |what: &str| {
         let counts = || reads.each_ref().map(|count| count.load(Ordering::Relaxed));
         let before = counts();
@@ -209,7 +210,8 @@ fn reads_at_followers_survive_a_frozen_leader() -> Result<()> {
     })
 }
 
-/// Reasons of waits are in the leader's memory. Streams of all servers have their changes, also under the next leader.
+/// Checks that streams of all servers have the changes of wait reasons, also under the next leader. Wait reasons are
+/// only in the leader's memory.
 #[test]
 fn reasons_of_waits_are_on_the_streams_of_followers() -> Result<()> {
     let mut servers = Servers::start(3)?;
@@ -235,7 +237,7 @@ fn reasons_of_waits_are_on_the_streams_of_followers() -> Result<()> {
     let path = "/v1/event/stream?topic=CSIVolume:data&caravan=true&coalesce=50ms";
     let mut streams =
         followers.map(|number| Lines::open(servers.get(number), path)).collect::<Result<Vec<_>>>()?;
-    // The client ends without a word, so the claim waits for it.
+    // The client is killed, so the claim waits for the client.
     client.kill_9()?;
     first.caravan(&["job", "stop", "-detach", "writer"])?.ok()?;
     /// Returns the reasons of an event about them.
@@ -279,7 +281,8 @@ fn a_server_joins_by_its_address_is_promoted_and_leaves() -> Result<()> {
     servers.get_mut(new).stop_by(Signal::SIGINT)?;
     servers.wait_voters(2)?;
     let mut gone = String::new();
-    // The first server has just returned. If it learns last that the other one leaves, it shows that one as failed first.
+    // The first server has just returned. If it learns last that the other one leaves, it shows that one as failed
+    // first.
     eventually("a member that left", || {
         let seen = members(servers.get(0))?;
         let left = seen.into_iter().find(|(_, status)| status == "left");

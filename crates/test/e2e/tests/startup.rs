@@ -1,4 +1,5 @@
-//! Starts that fail: one sentence that names the object, and an exit code that tells systemd whether to try again.
+//! Starts that fail: one sentence that names the object, and an exit code by which systemd decides whether to
+//! restart.
 
 use anyhow::{Context, Result, ensure};
 use caravan_testkit::{Agent, AgentOptions, program};
@@ -103,7 +104,8 @@ fn a_read_only_file_system_and_missing_rights_are_named() -> Result<()> {
     Ok(())
 }
 
-/// systemd receives a message when the agent is ready, when its configuration is read again, and when the agent stops.
+/// Checks that systemd receives a message when the agent is ready, when its configuration is read again, and when the
+/// agent stops.
 #[test]
 fn the_service_manager_is_notified() -> Result<()> {
     let dir = tempfile::tempdir()?;

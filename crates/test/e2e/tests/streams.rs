@@ -110,7 +110,7 @@ fn the_log_is_followed_at_any_level_of_any_agent() -> Result<()> {
     let node = client.node_id()?;
     // The server answers for the client.
     let path = format!("/v1/agent/monitor?plain=true&log_level=debug&node_id={node}");
-    // A server knows a node before the node's reverse connection exists.
+    // A server has the record of a node before the node's reverse connection exists.
     let mut log = eventually("the server to reach the client", || Lines::open(&server, &path))?;
     run_job(&server, "web", &sleeper("web"))?;
     let mut seen = false;

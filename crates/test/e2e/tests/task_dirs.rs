@@ -36,7 +36,7 @@ impl Canary {
     }
 }
 
-/// Plants links and files at every place that root uses, and ends; the second run keeps running.
+/// A script that plants links and files at every place that root uses, and ends; its second run keeps running.
 const PLANT: &str = r#"
 T=$${NOMAD_TASK_DIR%/local}; A=$NOMAD_ALLOC_DIR; L=$NOMAD_TASK_DIR; S=$NOMAD_SECRETS_DIR
 if [ -e $A/data/planted ]; then
@@ -69,7 +69,7 @@ i=0; while [ $i -lt 30000 ]; do echo "line $i ..................................
 exit 1
 "#;
 
-/// The blocks of a job besides its script.
+/// The blocks of a job in addition to its script.
 #[derive(Default)]
 struct Blocks {
     job: String,
@@ -270,8 +270,8 @@ fn replace_arguments(text: &mut String, script: &str) -> Result<()> {
     Ok(())
 }
 
-/// A task may move a directory that root created below `local`. A link in its place is refused and named wherever root
-/// writes at each start.
+/// Checks a link in the place of a directory that root created below `local`, and that a task moved. The link is
+/// refused and named wherever root writes at each start.
 #[test]
 fn a_link_in_the_place_of_a_directory_below_local_is_refused_and_named() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;
@@ -308,7 +308,7 @@ fn a_link_in_the_place_of_a_directory_below_local_is_refused_and_named() -> Resu
     Ok(())
 }
 
-/// A task that is root in its own root directory may rename any entry there. The unusable path is named.
+/// Checks that the unusable path is named if a task that is root in its own root directory renames an entry there.
 #[test]
 fn what_root_in_a_sandbox_plants_is_refused_and_named() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;

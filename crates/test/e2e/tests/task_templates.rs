@@ -77,7 +77,7 @@ fn restarts(agent: &Agent, alloc: &str) -> Result<u64> {
     task(agent, alloc)?["Restarts"].as_u64().context("the number of restarts")
 }
 
-/// Several templates under both drivers: the content that a task finds at its start.
+/// Checks the content of several templates that a task finds at its start, under both drivers.
 #[test]
 fn what_templates_say_is_there_when_the_task_starts() -> Result<()> {
     let agent = development()?;
@@ -152,8 +152,8 @@ fn what_templates_say_is_there_when_the_task_starts() -> Result<()> {
     Ok(())
 }
 
-/// A missing variable is named, and the task starts once it exists. Then changes restart the task, signal it, and run a
-/// program in it.
+/// Checks that a missing variable is named, and that the task starts once the variable exists. Then changes restart
+/// the task, signal the task, and run a program in the task.
 #[test]
 fn a_task_waits_for_its_variables_and_hears_of_changes() -> Result<()> {
     let agent = development()?;
@@ -220,7 +220,7 @@ const SERVICE: &str = r#"
       }
 "#;
 
-/// An invalid template is reported and fails the task.
+/// Checks that an invalid template is reported and fails the task.
 #[test]
 fn a_template_that_cannot_be_rendered_fails_its_task_with_a_sentence() -> Result<()> {
     let agent = development()?;
@@ -250,8 +250,7 @@ fn a_template_that_cannot_be_rendered_fails_its_task_with_a_sentence() -> Result
     Ok(())
 }
 
-/// The agent is killed: the task continues, is not notified of known values, and is notified of changes in the
-/// meantime.
+/// Kills the agent: the task continues, is not notified of known values, and is notified of changes in the meantime.
 #[test]
 fn a_killed_agent_neither_repeats_nor_forgets_what_changed() -> Result<()> {
     let mut agent = Agent::start()?;

@@ -67,7 +67,7 @@ fn status(agent: &Agent) -> String {
     format!("--- the plugin said\n{}", reported().unwrap_or_else(|error| error.to_string()))
 }
 
-/// Returns how often a call of the plugin was made.
+/// Returns the number of calls of one kind to the plugin.
 fn calls(agent: &Agent, alloc: &str, call: &str) -> Result<usize> {
     let log = agent.logs(alloc, "plugin", "stderr")?;
     Ok(log.lines().filter(|l| l.split(' ').take(2).eq(["call", call])).count())
@@ -97,7 +97,7 @@ fn output(agent: &Agent, alloc: &str) -> Result<String> {
 
 /// Waits until a writer has written more.
 fn goes_on(agent: &Agent, alloc: &str) -> Result<()> {
-    // A restarted agent may not know all its allocations yet.
+    // A restarted agent may not have recovered all its allocations yet.
     let before = eventually("what the writer wrote", || Ok(output(agent, alloc)?.lines().count()))?;
     eventually("the writer to go on", || {
         let now = output(agent, alloc)?.lines().count();
@@ -109,7 +109,7 @@ fn stop(agent: &Agent, job: &str) -> Result<()> {
     agent.caravan(&["job", "stop", "-detach", job])?.ok().map(drop)
 }
 
-/// Checks that no claim, no mount and no state at the plugin is left of the volume.
+/// Checks that no claim, no mount and no state at the plugin remains of the volume.
 fn all_gone(agent: &Agent) -> Result<()> {
     agent.wait_no_claims("data").with_context(|| status(agent))?;
     eventually("no mount of a volume to be left", || {
@@ -178,8 +178,8 @@ fn foreign_exec_plugin_exec_consumers() -> Result<()> {
     whole_life(DRIVERS[1], DRIVERS[1], &["--context", "--stage-mounts"])
 }
 
-/// Mounts propagate between mount namespaces only through shared mounts. The agent makes its own directories shared, so
-/// a plugin in its own root directory reaches the agent although no other mount is shared.
+/// Checks that a plugin in its own root directory reaches an agent although no other mount is shared. Mounts
+/// propagate between mount namespaces only through shared mounts, so the agent makes its own directories shared.
 #[test]
 fn a_plugin_in_its_own_root_reaches_an_agent_whose_root_mount_is_private() -> Result<()> {
     let scratch = tempfile::tempdir()?;
@@ -291,7 +291,7 @@ fn a_long_path_of_the_data_directory_is_in_nobodys_way() -> Result<()> {
     Ok(())
 }
 
-/// Two writers of one volume; the plugin loses its records of staged and published volumes.
+/// Runs two writers of one volume while the plugin loses its records of staged and published volumes.
 fn without_memory(habits: &[&str]) -> Result<()> {
     let agent = agent()?;
     let mut all = vec!["--forget"];
@@ -301,9 +301,9 @@ fn without_memory(habits: &[&str]) -> Result<()> {
     let one = run_writer(&agent, "one", "exec", "multi-node-multi-writer")?;
     kill_plugin(&agent, &plugin)?;
     goes_on(&agent, &one)?;
-    // A second user of the staged volume, which the plugin no longer knows.
+    // A second user of the staged volume, of which the plugin has no record.
     let two = run_writer(&agent, "two", "raw_exec", "multi-node-multi-writer")?;
-    // Steps that the plugin does not know are undone nevertheless.
+    // Steps of which the plugin has no record are undone nevertheless.
     stop(&agent, "one")?;
     agent.wait_alloc("one", "complete").with_context(|| status(&agent))?;
     goes_on(&agent, &two)?;

@@ -17,7 +17,7 @@ struct Entry {
     stderr: String,
 }
 
-/// How the output must agree.
+/// The required agreement of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Both outputs agree, line by line.
@@ -34,8 +34,8 @@ enum Mode {
     Status,
 }
 
-/// The commands, in recorded order, and how they must agree. Other commands of the files need effects of
-/// the recordings' own jobs, or differ on purpose.
+/// The commands, in recorded order, with the required agreement. Other commands of the files need effects of the
+/// recordings' own jobs, or differ on purpose.
 const COMMANDS: &[(&str, &str, Mode)] = &[
     ("job_run", "job status", Mode::Whole),
     ("job_run", "job validate web.nomad.hcl", Mode::Whole),
@@ -341,7 +341,7 @@ fn files_are_formatted_as_users_ask() -> Result<()> {
     Ok(())
 }
 
-/// A job is unchanged after a round trip through its generated text.
+/// Checks that a job is unchanged after a round trip through its generated text.
 #[test]
 fn a_job_can_be_written_and_run_again() -> Result<()> {
     let agent = Agent::with(AgentOptions { dev: true, ..AgentOptions::default() })?;

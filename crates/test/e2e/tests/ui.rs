@@ -14,8 +14,9 @@ fn session(agent: &Agent, script: &str, secrets: &[&str]) -> Result<()> {
         .with_context(|| format!("--- log of the agent\n{}", agent.log_tail()))
 }
 
-/// Returns the options of an agent whose terminals read no files of the user that runs the tests. A page that closes ends the
-/// shell: one that just ran `pyenv init` from `.bashrc` left its lock behind, for which each later shell waited a minute.
+/// Returns the options of an agent whose terminals read no files of the user that runs the tests. A page that closes
+/// ends the shell. A shell that has just run `pyenv init` from `.bashrc` leaves its lock behind, for which each later
+/// shell waits a minute.
 fn options() -> AgentOptions {
     AgentOptions { dev: true, env: vec![("HOME".into(), "/nonexistent".into())], ..AgentOptions::default() }
 }
@@ -83,7 +84,7 @@ fn a_user_sees_storage_as_a_picture_and_acts_in_rows() -> Result<()> {
     session(&agent, "storage.mjs", &[])
 }
 
-/// The names, texts and keys that users and their tools rely on.
+/// Checks the names, texts and keys that users and their tools rely on.
 #[test]
 fn the_page_keeps_its_names() -> Result<()> {
     session(&agent_with_reader()?, "names.mjs", &[])
@@ -127,7 +128,7 @@ fn a_user_follows_the_log_of_a_group() -> Result<()> {
     session(&agent, "grouplog.mjs", &[])
 }
 
-/// The page's own routes: an overview with reasons, the storage map, the usage of nodes, the caller's rights.
+/// Checks the page's own routes: an overview with reasons, the storage map, the usage of nodes, the caller's rights.
 #[test]
 fn one_call_answers_what_waits() -> Result<()> {
     let agent = Agent::with(options())?;
@@ -170,7 +171,7 @@ fn a_missing_right_costs_a_panel_not_the_page() -> Result<()> {
     session(&guarded.agent, "rights.mjs", &[&guarded.root, &limited])
 }
 
-/// TLS with HTTP/2, proxies with a prefix, a balancer of two versions, the policy of the page, its themes.
+/// Checks TLS with HTTP/2, proxies with a prefix, a balancer of two versions, the policy of the page, its themes.
 #[test]
 fn a_user_reaches_the_page_over_tls_and_through_proxies() -> Result<()> {
     let certificates = Certificates::make()?;

@@ -1,4 +1,4 @@
-//! Commands about volumes with a real plugin: snapshots, volumes made from them, secrets that appear nowhere.
+//! Commands about volumes with a real plugin: snapshots, volumes created from them, secrets that no output contains.
 
 use crate::{create_volume, id_of, run_job, run_plugin};
 use anyhow::{Result, bail, ensure};

@@ -54,7 +54,7 @@ fn whole_life(plugin_driver: &str, consumer_driver: &str, plugin_args: &[&str]) 
     })?;
     ensure!(agent.allocs("two")?.is_empty());
 
-    // The agent dies and comes back, without effect on the writer.
+    // The agent is killed and starts again, without effect on the writer.
     let before = agent.logs(&one, "writer", "stdout")?.lines().count();
     agent.kill_9()?;
     agent.run()?;

@@ -1,4 +1,4 @@
-//! Networks of mode `bridge`, on hosts in network namespaces of their own.
+//! Networks of mode `bridge`, on hosts in separate network namespaces.
 
 use super::restart;
 use crate::run_job;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The port of the node that leads to the first task.
 pub(super) const FIXED: u16 = 25_001;
 
-/// A node with an agent, and a host beside it.
+/// A node with an agent, and a second host that reaches the node.
 pub(super) struct World {
     pub(super) agent: Agent,
     pub(super) node: Host,
@@ -191,7 +191,7 @@ fn tasks_share_a_network_whose_port_answers_through_flushes_and_restarts() -> Re
             Ok(())
         })?;
 
-        // A firewall program flushes everything.
+        // A firewall program flushes all rules.
         world.run("nft", &["flush", "ruleset"])?;
         world.until_answered()?;
         world.until_event("Network repaired: packet rules")?;
@@ -221,7 +221,7 @@ fn tasks_share_a_network_whose_port_answers_through_flushes_and_restarts() -> Re
 
         world.agent.caravan(&["job", "stop", "-detach", "pair"])?.ok()?;
         world.agent.wait_alloc("pair", "complete")?;
-        // The status says that the port is free, so that nothing is left by now.
+        // The status reports that the port is free, so nothing remains by now.
         ensure!(world.connect().is_err(), "{driver}: the port answers");
         let left = world.left()?;
         ensure!(left.is_empty(), "{driver}: {left}");

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use caravan_testkit::{AgentOptions, ContainerEngine, EngineKind, eventually};
 use std::io::{Read as _, Write as _};
 
-/// The tasks of the group besides the server, each with its driver.
+/// The tasks of the group in addition to the server, each with its driver.
 const OTHERS: [(&str, &str); 5] =
     [("beside", "docker"), ("inner", "exec"), ("raw", "raw_exec"), ("outer", "example"), ("machine", "java")];
 
@@ -34,7 +34,7 @@ impl Node {
         Ok(Self { world, engine, _plugins: plugins })
     }
 
-    /// Returns the namespace of a task, as a command beside the task sees it.
+    /// Returns the namespace of a task, as a command in the task sees it.
     fn namespace(&self, alloc: &str, task: &str) -> Result<String> {
         let busybox = if task == "server" || task == "beside" { &["busybox"][..] } else { &[] };
         let words = [
@@ -60,7 +60,7 @@ impl Node {
         Ok(joined)
     }
 
-    /// Checks that nothing is left of an allocation.
+    /// Checks that nothing remains of an allocation.
     fn check_nothing_left(&self) -> Result<()> {
         ensure!(self.world.connect().is_err(), "the port answers");
         let left = self.world.left()?;
@@ -76,7 +76,7 @@ fn task(name: &str, driver: &str) -> String {
             "image = \"{}\"\n command = \"sh\"\n args = [\"-c\", \"trap 'exit 0' TERM; sleep 100000 & wait\"]",
             ContainerEngine::IMAGE
         ),
-        // A program of the virtual machine's own that listens.
+        // A program of the Java runtime that listens.
         "java" => "class = \"sun.rmi.registry.RegistryImpl\"\n args = [\"1099\"]".to_owned(),
         _ => "command = \"/bin/sleep\"\n args = [\"100000\"]".to_owned(),
     };
@@ -192,7 +192,7 @@ fn tasks_of_all_drivers_share_the_network_of_a_container() -> Result<()> {
     let events = after["TaskStates"]["inner"]["Events"].to_string();
     ensure!(events.contains("The network of the allocation was made again"), "{events}");
 
-    // The agent is dead meanwhile.
+    // The engine restarts while the agent is dead.
     node.world.agent.kill_9()?;
     node.engine.halt()?;
     node.engine.resume()?;
@@ -213,7 +213,7 @@ fn a_group_has_its_ports_with_other_engines() -> Result<()> {
         run_job(&node.world.agent, "mixed", &job(&others))?;
         let id = id_of(&node.world.agent.wait_alloc("mixed", "running")?)?;
         let shared = node.until_joined(&id, &others, None).with_context(|| format!("{kind:?}"))?;
-        // Its containers go on without it, and so do their connections.
+        // Containers and their connections continue without the engine.
         let mut open = node.world.connect()?;
         node.engine.kill()?;
         node.engine.resume()?;
@@ -237,7 +237,7 @@ fn a_group_has_its_ports_with_other_engines() -> Result<()> {
     Ok(())
 }
 
-/// The agent dies in each round a little later after the start and after the stop of the job.
+/// Kills the agent in each round a little later after the start and after the stop of the job.
 #[test]
 fn an_agent_that_dies_leaves_neither_containers_nor_rules() -> Result<()> {
     let mut node = Node::start(EngineKind::Docker)?;
@@ -247,7 +247,7 @@ fn an_agent_that_dies_leaves_neither_containers_nor_rules() -> Result<()> {
         for _ in 0..round * 3 {
             node.world.agent.get("/v1/jobs")?;
         }
-        // The first sign of the engine's part: the container is being made.
+        // The first sign of the engine's part: the container is being created.
         eventually("the container", || {
             let is_begun = round % 2 == 1 || !node.engine.containers()?.is_empty();
             ensure!(is_begun, "no container");

@@ -163,7 +163,8 @@ fn a_plugin_makes_and_removes_the_network_of_an_allocation() -> Result<()> {
     let mappings = &input["runtimeConfig"]["portMappings"];
     ensure!(mappings[0]["hostPort"] == 25_002 && mappings[0]["containerPort"] == 8080, "{input}");
 
-    // The next agent checks the network. Then it differs: the plugins make it again in the namespace of the task.
+    // The next agent checks the network. Then the check fails: the plugins create the network again in the namespace
+    // of the task.
     agent.kill_9()?;
     agent.run()?;
     agent.wait_alloc("one", "running")?;
@@ -189,7 +190,7 @@ fn a_plugin_makes_and_removes_the_network_of_an_allocation() -> Result<()> {
     })?;
     ensure!(held.exists(), "the namespace stays");
 
-    // A removal uses the configuration of the addition, although the file is gone.
+    // A removal uses the configuration of the addition, although the file is deleted.
     fs::remove_file(plugins.path("config/50-mine.conflist"))?;
     agent.caravan(&["job", "stop", "-detach", "one"])?.ok()?;
     agent.wait_alloc("one", "complete")?;

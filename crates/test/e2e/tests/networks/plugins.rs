@@ -1,4 +1,4 @@
-//! What external drivers get from the client: networks that they make themselves, users, and directories.
+//! The client's part of tasks of external drivers: networks that drivers create themselves, users, and directories.
 
 use super::bridge::{FIXED, World};
 use super::{held, id_of, restart};
@@ -167,7 +167,7 @@ fn tasks_run_as_users_of_their_own_and_see_their_directories() -> Result<()> {
         users.push((uid, shown.to_owned()));
     }
     ensure!(users[0].0 != users[1].0, "both tasks have the user {}", users[0].0);
-    // The directories lie at the usual places as well, and belong to the tasks.
+    // The directories are at the usual places as well, and belong to the tasks.
     let own = agent.caravan(&["alloc", "fs", &id, "one/local/own"])?.ok()?.stdout;
     ensure!(own == "own\n", "{own}");
     let exec = |task: &str, script: &str| {

@@ -1,7 +1,7 @@
 //! The commands of `docs/guide/production.md`, on three servers with the configurations of `examples/cluster`.
 //!
-//! A shell runs each section. Only the places differ from those of the guide: directories are those of the test, each server
-//! has its own ports instead of its own machine, and `systemctl` controls the processes of the test.
+//! A shell runs each section. Only the places differ from the guide. Directories are below that of the test, and each
+//! server has its own ports instead of its own machine. `systemctl` controls the processes of the test.
 
 use super::text;
 use anyhow::{Context, Result, bail, ensure};
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// How long a condition may take that several servers bring about.
+/// The timeout of a condition that several servers bring about.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The state of a following reader: the administrator's directory, and the lines that set the shell up.
+/// The state of a reader who follows the guide: the administrator's directory, and the lines that set the shell up.
 struct Reader {
     dir: tempfile::TempDir,
     guide: String,
@@ -113,7 +113,7 @@ fn example(name: &str, reader: &Reader) -> Result<String> {
     Ok(content.replace("replace with a key", key.trim()).replace("/etc/caravan.d", &etc))
 }
 
-/// Writes the files of a machine, and checks them as the guide says.
+/// Writes the files of a machine, and checks them as the guide describes.
 fn configure(reader: &mut Reader) -> Result<String> {
     let etc = reader.dir.path().join("etc");
     fs::create_dir(etc.join("tls"))?;
@@ -148,7 +148,7 @@ fn launch(secure: &str) -> Result<Vec<Agent>> {
     ports.iter().enumerate().map(one).collect()
 }
 
-/// Controls a server as a recorded call of `systemctl` says.
+/// Controls a server as a recorded call of `systemctl` requests.
 fn control(agent: &mut Agent, calls: &[String]) -> Result<()> {
     for call in calls {
         match call.as_str() {
@@ -230,7 +230,7 @@ fn the_production_guide_is_followed_from_the_first_start_to_a_recovery() -> Resu
     })?;
     for agent in &mut agents[1..] {
         let (_, calls) = reader.run(section, 2, Some(agent))?;
-        // It is stopped already.
+        // The server has stopped already.
         control(agent, &calls[1..])?;
     }
     eventually_within(PATIENCE, "three voters of the recovered cluster", || {
@@ -268,7 +268,7 @@ fn every_example_of_a_configuration_is_valid() -> Result<()> {
     Ok(())
 }
 
-/// The scripts of `make cluster`, on addresses of this test's own.
+/// Runs the scripts of `make cluster` on separate addresses.
 #[test]
 fn make_cluster_survives_its_leader_and_removes_what_it_made() -> Result<()> {
     let dir = tempfile::tempdir()?;

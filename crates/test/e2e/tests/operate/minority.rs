@@ -1,4 +1,4 @@
-//! Servers without a leader: what they show, and that stale reads still have their state. Servers of two clusters.
+//! Servers without a leader: their reports, and stale reads of their state. Servers of two clusters.
 
 use super::{put, server_id, text};
 use anyhow::{Context, Result, bail, ensure};
@@ -37,7 +37,7 @@ fn shows_no_leader(agent: &Agent) -> Result<()> {
     Ok(())
 }
 
-/// Reads a variable from the server's own state, with the headers of a server that knows no leader.
+/// Reads a variable from the server's own state, with the headers of a server without a leader.
 fn reads_stale(agent: &Agent) -> Result<()> {
     let reply = agent.request("GET", "/v1/var/kept?stale=True", None)?;
     ensure!(reply.json()?["Items"]["v"] == "value", "{}", reply.text());
@@ -54,7 +54,7 @@ fn a_server_without_a_majority_shows_no_leader_and_still_reads_its_state() -> Re
     servers.wait_voters(3)?;
     let leader = servers.wait_leader()?;
     put(servers.get(leader), "kept", "value")?;
-    // The end of what is committed reaches the disk with the next write.
+    // The index of the last committed entry reaches the disk with the next write.
     put(servers.get(leader), "next", "value")?;
     servers.wait_level()?;
     for number in (0..3).filter(|number| *number != leader) {
@@ -96,8 +96,8 @@ fn a_server_without_a_majority_shows_no_leader_and_still_reads_its_state() -> Re
     Ok(())
 }
 
-/// The follower takes the leader for one as long as messages of the leader arrive. Neither server may keep a request beyond its
-/// time, which both share.
+/// Checks that a follower answers while its leader has no quorum. The follower accepts the leader as long as messages
+/// of the leader arrive. Neither server may keep a request beyond the deadline, which both share.
 #[test]
 fn a_follower_of_a_leader_without_a_quorum_answers() -> Result<()> {
     let mut servers = Servers::start(4)?;
@@ -122,8 +122,8 @@ fn a_follower_of_a_leader_without_a_quorum_answers() -> Result<()> {
     Ok(())
 }
 
-/// Two servers lose their disks at once. They must found no cluster with each other, and the survivor takes them back, also if
-/// its restart let them propose one.
+/// Checks two servers that lose their disks at the same time. They must found no cluster with each other. The
+/// survivor admits them again, also if its restart let them propose a cluster.
 #[test]
 fn a_survivor_takes_back_two_servers_without_disks() -> Result<()> {
     let mut servers = Servers::start(3)?;
@@ -225,7 +225,7 @@ fn wait_failed(agent: &Agent, number: usize) -> Result<()> {
     })
 }
 
-/// A running server that an operator removes is not taken back at once; after a restart it is.
+/// Checks that a running server that an operator removes is not admitted again immediately, but after its restart.
 #[test]
 fn a_removed_server_returns_after_its_restart() -> Result<()> {
     let mut servers = Servers::start(3)?;
@@ -274,7 +274,7 @@ fn lock(agent: &Agent, path: &str) -> Result<String> {
     Ok(reply.json()?["Lock"]["ID"].as_str().unwrap_or_default().to_owned())
 }
 
-/// A renewal tells the holder that nobody else gets the lock. Only a leader with a quorum knows that.
+/// Checks that a leader without a quorum renews no lock: a renewal guarantees that no other caller acquires the lock.
 #[test]
 fn a_leader_without_a_quorum_renews_no_lock() -> Result<()> {
     let mut servers = Servers::start(3)?;
@@ -310,7 +310,8 @@ fn a_leader_without_a_quorum_renews_no_lock() -> Result<()> {
     Ok(())
 }
 
-/// Servers that cannot answer take no lock away. A lock that was not renewed for its TTL ends the program.
+/// Checks that the verb keeps its lock while servers cannot answer. If the lock was not renewed for its TTL, the verb
+/// ends the program.
 #[test]
 fn the_verb_holds_its_lock_without_a_leader_for_as_long_as_the_lock_lives() -> Result<()> {
     let mut servers = Servers::start(3)?;

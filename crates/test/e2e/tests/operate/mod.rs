@@ -1,4 +1,4 @@
-//! What operators do with a cluster of servers: recovery, snapshots, verbs, upgrades.
+//! Operations on a cluster of servers: recovery, snapshots, verbs, upgrades.
 
 mod guide;
 mod minority;

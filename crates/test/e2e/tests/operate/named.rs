@@ -55,7 +55,8 @@ fn each_agent_passes_a_request_on_to_the_server_that_it_names() -> Result<()> {
         let refused = ask(agent, "", "/v1/agent/pprof/cmdline?server_id=server-2.global")?;
         ensure!(refused.status == 403, "{} {}", refused.status, refused.text());
     }
-    // A token that the leader has just created is valid at each server, also for what each server answers itself.
+    // A token that the leader has just created is valid at each server, also for requests that each server answers
+    // itself.
     for _ in 0..30 {
         let made = servers.get(leader).send(&Call {
             method: "PUT".to_owned(),

@@ -110,7 +110,7 @@ fn a_peers_file_makes_its_servers_the_members() -> Result<()> {
     ensure!(!file.exists() && file.with_extension("json.applied").exists());
     servers.wait_voters(1)?;
     ensure!(value(servers.get(0), "kept")? == "it survives");
-    // The file has its effect once.
+    // The file takes effect once.
     servers.get_mut(0).stop_by(Signal::SIGTERM)?;
     let before = servers.get(0).log().matches("peers.json was applied").count();
     servers.get_mut(0).spawn()?;

@@ -21,7 +21,7 @@ fn a_cluster_is_restored_from_a_snapshot() -> Result<()> {
     servers.wait_voters(3)?;
     let (leader, follower) = (servers.wait_leader()?, servers.follower()?);
     put(servers.get(follower), "app", "first")?;
-    // Larger than one part of a restore.
+    // The state is larger than one part of a restore.
     for number in 0..24 {
         put(servers.get(leader), &format!("fill/{number}"), &format!("{number}").repeat(48_000 / 2))?;
     }
@@ -121,7 +121,7 @@ fn another_cluster_needs_the_key_of_the_cluster() -> Result<()> {
         restore(&args)?.ok()?;
         wait_value(&other, "app", "secret")?;
     }
-    // A redacted snapshot has no keys: another cluster restores it without them, if asked to.
+    // A redacted snapshot has no keys: another cluster restores the snapshot only with `-without-key`.
     let copy = file("copy")?;
     fs::copy(file("clear")?, &copy)?;
     let redacted = agent.caravan(&["operator", "snapshot", "redact", &copy])?.ok()?;
@@ -136,7 +136,7 @@ fn another_cluster_needs_the_key_of_the_cluster() -> Result<()> {
     let index = |agent: &Agent, path: &str| Ok::<_, anyhow::Error>(agent.get(path)?["ModifyIndex"].as_u64());
     let (old, new) = (index(agent, "/v1/var/many")?, index(&third, "/v1/var/app")?);
     ensure!(new > old, "indexes go on after those of the snapshot: {new:?} after {old:?}");
-    // A restarted server counts on.
+    // Indexes continue to grow after a restart.
     third.kill_9()?;
     third.run()?;
     put(&third, "app", "newer")?;
@@ -145,8 +145,8 @@ fn another_cluster_needs_the_key_of_the_cluster() -> Result<()> {
     Ok(())
 }
 
-/// The state of the snapshot shows the allocation as running, and its node has ended it since. The node's report makes the servers
-/// place the job again.
+/// Restores a snapshot that shows an allocation as running, which its node has ended since. After the node's report,
+/// the servers place the job again.
 #[test]
 fn a_job_that_was_stopped_since_a_snapshot_runs_after_its_restore() -> Result<()> {
     let agent = Agent::with(AgentOptions::default())?;

@@ -51,7 +51,7 @@ fn servers_are_upgraded_one_by_one_and_back_until_the_level_is_raised() -> Resul
     servers.wait_voters(3)?;
     wait_health(&servers, 0, 1)?;
     put(servers.get(0), "first", "1")?;
-    // Two new servers, one of which leads, beside an old one.
+    // Two new servers, one of which leads, next to an old one.
     let old = servers.follower()?;
     for number in (0..3).filter(|number| *number != old) {
         exchange(&mut servers, number, true)?;
@@ -66,7 +66,8 @@ fn servers_are_upgraded_one_by_one_and_back_until_the_level_is_raised() -> Resul
     servers.wait_level()?;
     let seen = servers.get(old).caravan(&["server", "members"])?.ok()?.stdout;
     ensure!(seen.matches("-next").count() == 2, "{seen}");
-    // Back to the older leader, and to the older program everywhere: the log has nothing that it cannot read.
+    // Back to the older leader, and to the older program everywhere: the log has nothing that the older program
+    // cannot read.
     transfer(&servers, old)?;
     put(servers.get(new), "third", "3")?;
     for number in (0..3).filter(|number| *number != old) {
@@ -82,7 +83,7 @@ fn servers_are_upgraded_one_by_one_and_back_until_the_level_is_raised() -> Resul
     wait_health(&servers, 3, 2)?;
     put(servers.get(0), "fourth", "4")?;
     servers.wait_level()?;
-    // From then on, an older program does not start, and says why.
+    // From then on, an older program does not start, and reports the reason.
     let follower = servers.follower()?;
     servers.get_mut(follower).stop_by(Signal::SIGTERM)?;
     servers.get_mut(follower).set_program(None);

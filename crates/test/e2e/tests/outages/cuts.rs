@@ -1,4 +1,4 @@
-//! Servers that others do not hear: cut off, one way only, between two of them, frozen, black-holed.
+//! Servers whose messages do not arrive: cut off, one way only, between two servers, frozen, black-holed.
 
 use super::World;
 use anyhow::{Result, ensure};
@@ -23,7 +23,7 @@ fn heal(world: &World) -> Result<()> {
     world.cluster.servers().iter().try_for_each(|server| server.host().hear_all())
 }
 
-/// A write through a server without a quorum is refused with a sentence, and nothing of it is acknowledged.
+/// Checks that a server without a quorum refuses a write with a sentence.
 fn refuses_writes(world: &World, server: usize) -> Result<()> {
     let body = serde_json::json!({ "Items": { "v": "lost" } });
     let reply = world.agent(server).request("PUT", "/v1/var/lost", Some(&body))?;
@@ -52,7 +52,7 @@ fn half_of_the_network_is_cut_and_links_fail_one_way_or_in_part() -> Result<()> 
     world.goes_on()?;
     world.has_all(first)?;
 
-    // The leader hears nothing, but the others hear it.
+    // The leader receives no messages, but the others receive its messages.
     let first = world.leader()?;
     let others = world.others(first);
     let addresses: Vec<Ipv4Addr> =
@@ -72,8 +72,9 @@ fn half_of_the_network_is_cut_and_links_fail_one_way_or_in_part() -> Result<()> 
     world.goes_on()
 }
 
-/// Five voters, one of them dead. The leader reaches only one server, the bridge, which reaches all. The bridge and two others
-/// are a majority, and elect although the bridge still hears the old leader (openraft issue 2080).
+/// Checks five voters, one of them dead. The leader reaches only one server, the bridge, which reaches all. The
+/// bridge and two others are a majority, and elect although the bridge still receives messages of the old leader
+/// (openraft issue 2080).
 #[test]
 fn a_bridge_to_a_leader_without_a_quorum_stops_no_election() -> Result<()> {
     let mut world = World::start(5, 62)?;
@@ -92,8 +93,8 @@ fn a_bridge_to_a_leader_without_a_quorum_stops_no_election() -> Result<()> {
     world.has_all(leader)
 }
 
-/// A frozen or black-holed server is left by its nodes before their heartbeats are overdue: with the times that a cluster
-/// has without settings, no node goes down, and the writer keeps its allocation.
+/// Checks that nodes leave a frozen or black-holed server before their heartbeats are overdue. With the times that a
+/// cluster has without settings, no node goes down, and the writer keeps its allocation.
 #[test]
 fn servers_freeze_and_fall_into_a_black_hole() -> Result<()> {
     let options =

@@ -8,7 +8,7 @@ use caravan_testkit::eventually;
 /// The size of a server's disk: enough for the log of a short test.
 const SIZE: u64 = 48 << 20;
 
-/// Stops a server and starts it again on a small disk of its own.
+/// Stops a server and starts it again on a separate small disk.
 fn on_a_disk(world: &mut World, number: usize) -> Result<Disk> {
     let server = world.cluster.server_machine(number);
     server.end(false)?;
@@ -18,7 +18,7 @@ fn on_a_disk(world: &mut World, number: usize) -> Result<Disk> {
     Ok(disk)
 }
 
-/// A server without its log must not vote under its old number: it joins again under a new one.
+/// Checks that a server without its log joins again under a new number: the server must not vote under its old one.
 #[test]
 fn a_server_with_a_wiped_disk_joins_under_a_new_number() -> Result<()> {
     let mut world = World::start(3, 64)?;
@@ -36,7 +36,7 @@ fn a_server_with_a_wiped_disk_joins_under_a_new_number() -> Result<()> {
     })?;
     world.cluster.server_machine(wiped).wait_ready()?;
     world.has_all(wiped)?;
-    // Not before the server votes again and its old number is gone may another server be lost.
+    // Another server may be lost only after this server votes again and its old number is removed.
     eventually("three members, all of them voters", || {
         let members = world.agent(wiped).get("/v1/operator/raft/configuration")?;
         let rows = members["Servers"].as_array().cloned().unwrap_or_default();
@@ -47,7 +47,8 @@ fn a_server_with_a_wiped_disk_joins_under_a_new_number() -> Result<()> {
     world.goes_on()
 }
 
-/// A leader whose disk is full stops, or passes leadership on; with room again it is a member as before.
+/// Checks that a leader whose disk is full stops or passes leadership on, and that it is a member again once the disk
+/// has room.
 #[test]
 fn the_disk_of_the_leader_is_full() -> Result<()> {
     let mut world = World::start(3, 65)?;
@@ -57,7 +58,7 @@ fn the_disk_of_the_leader_is_full() -> Result<()> {
     make_leader(&world, first)?;
     disk.fill()?;
     let others = world.others(first);
-    // The write makes the leader notice.
+    // The leader notices the full disk at the write.
     let body = serde_json::json!({ "Items": { "v": "x".repeat(60_000) } });
     for number in 0..8 {
         let _ = world.agent(first).request("PUT", &format!("/v1/var/fill/{number}"), Some(&body));
@@ -69,7 +70,7 @@ fn the_disk_of_the_leader_is_full() -> Result<()> {
     world.goes_on()
 }
 
-/// A leader whose disk hangs gives up leadership; etcd issue 13527 is the counterexample.
+/// Checks that a leader whose disk hangs gives up leadership; etcd issue 13527 is the counterexample.
 #[test]
 fn the_disk_of_the_leader_hangs() -> Result<()> {
     let mut world = World::start(3, 66)?;
@@ -98,7 +99,8 @@ fn make_leader(world: &World, number: usize) -> Result<()> {
     })
 }
 
-/// A server ends when its disk fails, perhaps only after the disk works again. Its service manager starts it again.
+/// Waits until a server has the last acknowledged write. A server ends when its disk fails, perhaps only after the
+/// disk works again. Like a service manager, this function then starts the server again.
 fn comes_back(world: &mut World, number: usize) -> Result<()> {
     let last = world.acknowledged.last().context("no write")?.clone();
     eventually(&format!("server {number} to have write {last}"), || {

@@ -1,7 +1,8 @@
-//! Outages of servers as processes on separate hosts: cuts of the network, frozen servers, disks that are wiped, full or
-//! hang, other addresses, replaced servers. A job with a volume for one writer runs all the time.
+//! Outages of servers as processes on separate hosts: cuts of the network, frozen servers, disks that are wiped, full
+//! or hang, other addresses, replaced servers. A job with a volume for one writer runs all the time.
 //!
-//! After each outage: no two writers wrote at once, the writer goes on, and every acknowledged write is there.
+//! After each outage: no two writers wrote at the same time, the writer continues, and every acknowledged write
+//! exists.
 
 mod cuts;
 mod disks;

@@ -64,7 +64,7 @@ fn voters(world: &World, server: usize, count: usize) -> Result<()> {
     })
 }
 
-/// The usual settings of heartbeats and leases, not the short ones of the other stories.
+/// Uses the usual settings of heartbeats and leases, not the short ones of the other stories.
 #[test]
 fn a_server_dies_together_with_a_client() -> Result<()> {
     let options =

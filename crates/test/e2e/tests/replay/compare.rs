@@ -186,7 +186,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns how similar two elements are.
+    /// Returns the similarity of two elements.
     fn likeness(&self, recorded: &Value, ours: &Value) -> usize {
         match (recorded, ours) {
             (Value::Object(theirs), Value::Object(own)) => {

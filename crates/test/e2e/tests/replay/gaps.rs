@@ -11,7 +11,7 @@ pub type Gaps = BTreeMap<usize, String>;
 
 pub const WHOLE: usize = usize::MAX;
 
-/// Topics are replayed concurrently, and one file holds the gaps of all.
+/// The lock of the file: topics are replayed concurrently, and one file has the gaps of all topics.
 static FILE: Mutex<()> = Mutex::new(());
 
 fn file() -> PathBuf {

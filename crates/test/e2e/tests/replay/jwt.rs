@@ -1,5 +1,5 @@
-//! Tokens of an external issuer. The recorded ones have expired, and their private key is unknown: the
-//! replay trusts its own key and signs the same claims with it, with their times moved to today.
+//! Tokens of an external issuer. The recorded tokens have expired, and their private key is unknown. The replay
+//! trusts its own key, and signs the same claims with that key, with their times moved to today.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;

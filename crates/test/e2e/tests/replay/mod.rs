@@ -1,6 +1,6 @@
-//! Replays the recorded exchanges of `fixtures/http`: sends each topic's requests in order to a Caravan
-//! agent, and compares the answers in meaning: status, headers, keys, kinds of values, null and empty,
-//! error texts. Each test prints a table; known differences are in `fixtures/http/gaps.txt`.
+//! Replays the recorded exchanges of `fixtures/http`: sends each topic's requests in order to a Caravan agent, and
+//! compares the answers in meaning. Status, headers, keys, kinds of values, null and empty, and error texts must
+//! agree. Each test prints a table; known differences are in `fixtures/http/gaps.txt`.
 //!
 //! With `CARAVAN_REPLAY=record` in the environment, the topics that run write their gaps into that file
 //! instead. With `CARAVAN_REPLAY=strict`, a gap that no longer exists fails the test.
@@ -25,8 +25,8 @@ const SHOWN: usize = 6;
 /// The prefix of the reason of a gap that occurs only sometimes: its exchange may pass.
 const AT_TIMES: &str = "at times: ";
 
-/// Replays a topic; if it differs, once more with another agent. The recordings hold one order of concurrent events:
-/// on a busy machine another order may occur, but hardly twice. With `CARAVAN_REPLAY` set, once only.
+/// Replays a topic; if it differs, again with another agent. The recordings hold one order of concurrent events: on a
+/// busy machine another order may occur, but hardly twice. With `CARAVAN_REPLAY` set, only once.
 fn replay(topic: &'static str) -> Result<()> {
     match play(topic) {
         Err(first) if std::env::var_os("CARAVAN_REPLAY").is_none() => {

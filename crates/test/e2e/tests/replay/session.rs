@@ -50,9 +50,9 @@ const PROGRESS: [&str; 12] = [
     "Pending",
 ];
 
-/// How long a read may take until it looks as recorded.
+/// The time within which the answer of a read must become as recorded.
 const SETTLING: Duration = Duration::from_secs(30);
-/// The same for values that may differ in the end.
+/// The same time for values that may still differ afterwards.
 const PROGRESSING: Duration = Duration::from_secs(3);
 
 /// An action during a request.
@@ -61,7 +61,7 @@ pub type Meanwhile = Box<dyn FnOnce()>;
 pub struct Session {
     pub agent: Agent,
     pub ids: Ids,
-    /// How long a read may take until it looks as recorded.
+    /// The time within which the answer of a read must become as recorded.
     pub settling: Duration,
     /// The action during the next request.
     pub meanwhile: Option<Meanwhile>,
@@ -440,7 +440,7 @@ fn headers(exchange: &Exchange, ours: &[(String, String)]) -> Vec<String> {
             (Some(theirs), Some(own)) if name == "content-type" && theirs != own => {
                 found.push(format!("content type {own} instead of {theirs}"));
             }
-            // The index depends on earlier writes; only 0, and 1 instead of 0, have a meaning of their own.
+            // The index depends on earlier writes; only 0, and 1 instead of 0, have a meaning.
             (Some(theirs), Some(own))
                 if name == "x-nomad-index"
                     && ((theirs == "0") != (own == "0"))

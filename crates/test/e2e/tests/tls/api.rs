@@ -49,7 +49,7 @@ fn the_api_is_spoken_over_tls() -> Result<()> {
         "{node:?}"
     );
 
-    // A user who does not trust the authority gets advice, and may skip the check.
+    // A user who does not trust the authority receives advice, and may skip the check.
     let run = |args: &[&str]| certificates.run(&[], &[&["node", "status"], args].concat());
     let at = ["-address", address.as_str()];
     let reported = run(&at)?.failed()?.stderr;

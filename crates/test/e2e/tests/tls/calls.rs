@@ -115,8 +115,8 @@ fn a_cluster_moves_to_tls_while_it_runs() -> Result<()> {
         }
         Ok(())
     })?;
-    // Once all agents have certificates, the server accepts only encrypted calls: without a restart, and without losing
-    // a node.
+    // Once all agents have certificates, the server accepts only encrypted calls: without a restart, and without
+    // losing a node.
     let last = certificates.block("server", "rpc = true\n rpc_upgrade_mode = false");
     fs::write(server.dir().join("agent.d/extra.hcl"), last)?;
     server.signal(Signal::SIGHUP)?;

@@ -26,7 +26,7 @@ fn files_come_over_tls() -> Result<()> {
             "good evening\n",
         ),
     ] {
-        // The job files come over TLS too.
+        // The job files are fetched over TLS too.
         let jobs = certificates.serve(with_artifact(name, &artifact))?;
         let url = format!("https://{}/job.nomad.hcl", jobs.address());
         certificates.run(&env, &["job", "run", "-detach", &url])?.ok()?;

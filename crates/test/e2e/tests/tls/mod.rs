@@ -1,5 +1,5 @@
-//! TLS: the HTTP API and its clients, files from web servers, checks, calls between agents. The program itself creates
-//! all certificates.
+//! TLS: the HTTP API and its clients, files from web servers, checks, calls between agents. The program itself
+//! creates all certificates.
 
 mod api;
 mod calls;

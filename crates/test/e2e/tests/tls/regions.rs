@@ -41,7 +41,7 @@ fn server(certificates: &Certificates, region: &str, certificate: (&str, &str)) 
     })
 }
 
-/// Joins servers, and waits until the first one knows this many regions.
+/// Joins servers, and waits until the first one lists this number of regions.
 fn join(agent: &Agent, others: &[&Agent]) -> Result<()> {
     for other in others {
         agent.caravan(&["server", "join", &other.serf_address()])?.ok()?;
@@ -81,7 +81,7 @@ fn each_server_proves_its_role_and_its_region() -> Result<()> {
     let refused = north.request("GET", "/v1/jobs?region=east", None)?.text();
     ensure!(refused.contains("the certificate is for server.east.nomad"), "{refused}");
     ensure!(refused.contains("only a certificate for server.north.nomad makes a server"), "{refused}");
-    // The certificate of a client makes no server: the leader does not admit it.
+    // The certificate of a client is not valid for a server: the leader does not admit the server.
     let block = certificates.block_of("east", "client");
     let disguised = Agent::launch(AgentOptions {
         client: false,
