@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const USAGE: &str =
     "usage: caravan-vm [--memory MIB] [--cpus N] [--with PROGRAM]... run SCRIPT | shell | e2e [FILTER]...";
-/// How long a script or the whole-system tests may run: a person waits for them.
+/// The timeout of a script or of the whole-system tests, for which a person waits.
 const TIMEOUT: Duration = Duration::from_secs(12 * 60 * 60);
 /// The size of `/var/lib` and of the tests' `/tmp` in MiB, of which only the used part takes space.
 const DISK: u64 = 8192;

@@ -27,7 +27,7 @@ fn commands_files_and_disks() -> Result<()> {
             machine.sh("stat -f -c %T /var/lib; blockdev --getsize64 /dev/vdc")?,
             "ext2/ext3\n8388608\n"
         );
-        // Nothing but control groups of version 2.
+        // The machine has only control groups of version 2.
         assert_eq!(
             machine.sh("grep -c cgroup2 /proc/mounts; grep -c ' cgroup ' /proc/mounts || true")?,
             "1\n0\n"
@@ -42,7 +42,7 @@ fn commands_files_and_disks() -> Result<()> {
     })
 }
 
-/// A reset is also a part of the story `restarts`.
+/// Checks that files survive a reset, which is also a part of the story `restarts`.
 #[test]
 fn files_survive_a_reset() -> Result<()> {
     more("files-survive-a-reset", |bench| {

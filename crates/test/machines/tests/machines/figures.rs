@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use caravan_testkit::vm::{Machine, MachineOptions};
 use serde_json::json;
 
-/// How often the bare program runs.
+/// The number of runs of the bare program.
 const RUNS: u32 = 20;
-/// How long the idle agent is watched, in seconds.
+/// The time over which the idle agent is measured, in seconds.
 const IDLE: f64 = 30.0;
 
 fn figure(case: &str, value: f64, unit: &str) {
@@ -32,7 +32,7 @@ to=$(cut -d' ' -f1 /proc/uptime)
 echo "$from $to" | awk '{ print $2 - $1 }'
 "#;
 
-/// Returns the agent's processor time in clock ticks, and how often its threads were switched.
+/// Returns the agent's processor time in clock ticks, and the number of switches of its threads.
 fn activity(machine: &Machine) -> Result<(f64, f64)> {
     let ticks = seconds(machine, "awk '{ print $14 + $15 }' /proc/$(cat /run/agent.pid)/stat")?;
     let count =

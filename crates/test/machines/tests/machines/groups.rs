@@ -5,7 +5,7 @@ use caravan_testkit::vm::{Bench, Machine, MachineOptions, System, story};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long the tests of a crate may take by emulation on a busy host.
+/// The timeout of the tests of a crate by emulation on a busy host.
 const TESTS_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// A program that cargo built.
@@ -15,8 +15,8 @@ struct Built {
     path: PathBuf,
 }
 
-/// Builds all test programs and the programs that they start. The build is the one of `make test`: a package alone
-/// would be built again with other features of its dependencies.
+/// Builds all test programs and the programs that they start. The build is that of `make test`, because a package
+/// alone would be built again with other features of its dependencies.
 fn test_programs() -> Result<Vec<Built>> {
     let output = caravan_testkit::cargo()
         .args(["test", "--workspace", "--locked", "--no-run", "--message-format=json"])
@@ -43,7 +43,7 @@ fn find<'a>(programs: &'a [Built], target: &str, is_test: bool) -> Result<&'a Pa
     programs.iter().find(fits).map(|built| &built.path).with_context(|| format!("no program {target}"))
 }
 
-/// Runs a test program in the machine and returns how many of its tests passed.
+/// Runs a test program in the machine and returns the number of its tests that passed.
 fn run_tests(machine: &Machine, program: &Path, arguments: &[&str]) -> Result<usize> {
     let name = program.file_name().context("a program without a name")?.to_string_lossy().into_owned();
     let command = [&[name.as_str(), "--test-threads=2"], arguments].concat();
@@ -74,7 +74,7 @@ fn groups_of_version_two_hold_limit_and_count() -> Result<()> {
         let machine = bench.booted(machine(vec![sys.clone()]))?;
         let passed = run_tests(&machine, sys, &["cgroup::"])?;
         ensure!(passed >= 36, "only {passed} tests");
-        // The tests of version 2 return early where it is not the only version.
+        // The tests of version 2 return early where version 2 is not the only version.
         let left = machine.sh("ls -d /sys/fs/cgroup/caravan-test-* 2>/dev/null || true")?;
         ensure!(left.is_empty(), "groups are left: {left}");
         Ok(())
@@ -93,14 +93,14 @@ fn machine_for_drivers(bench: &Bench) -> Result<(Machine, PathBuf)> {
     Ok((machine, drivers.clone()))
 }
 
-/// Links a shim to its path on the host, by which its test program knows it.
+/// Links a shim to its path on the host, which its test program contains.
 fn link_shim(machine: &Machine, shim: &Path) -> Result<()> {
     let (path, name) = (shim.display(), shim.file_name().context("no name")?.display());
     let dir = shim.parent().context("no directory")?.display();
     machine.sh(&format!("mkdir -p {dir} && ln -sf /usr/bin/{name} {path}")).map(drop)
 }
 
-/// The same stories of drivers as on version 1: conformance, isolation, resources.
+/// Runs the same stories of drivers as on version 1: conformance, isolation, resources.
 #[test]
 fn drivers_conform_on_version_two() -> Result<()> {
     story("drivers-on-version-two", |bench| {
@@ -114,7 +114,7 @@ fn drivers_conform_on_version_two() -> Result<()> {
     })
 }
 
-/// The supervisor's tests, with output, leases and namespaces.
+/// Runs the supervisor's tests, with output, leases and namespaces.
 #[test]
 fn shims_work_on_version_two() -> Result<()> {
     crate::more("shims-on-version-two", |bench| {
@@ -129,7 +129,7 @@ fn shims_work_on_version_two() -> Result<()> {
     })
 }
 
-/// Replaces version 2 by version 1, each controller at a mount of its own.
+/// The script that replaces version 2 by version 1, with a separate mount for each controller.
 const TO_VERSION_ONE: &str = "umount /sys/fs/cgroup; mount -t tmpfs none /sys/fs/cgroup; \
     for c in cpu cpuacct cpuset memory devices freezer pids; do \
       mkdir /sys/fs/cgroup/$c && mount -t cgroup -o $c none /sys/fs/cgroup/$c; \

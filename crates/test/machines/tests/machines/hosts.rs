@@ -1,4 +1,5 @@
-//! Unusual hosts: a kernel that lacks features, a time zone, clocks that creep, file systems that are full alone.
+//! Unusual hosts: a kernel that lacks features, a time zone, clocks that creep, file systems of which only one is
+//! full.
 
 use crate::main_job::{TIMEOUT, all_is_well, start, task_pids, writer, writes};
 use crate::more;
@@ -24,12 +25,12 @@ fn the_clock_creeps_and_leaps() -> Result<()> {
         let machine = bench.booted(MachineOptions::new("m"))?;
         start(&machine)?;
         let pids = task_pids(&machine)?;
-        // As NTP does: the clock runs faster, then slower, by a tenth. A tick has 10,000 µs by default.
+        // As with NTP, the clock runs faster, then slower, by a tenth. A tick has 10,000 µs by default.
         for tick in [11_000, 9_000, 10_000] {
             machine.sh(&format!("adjtimex -q -t {tick}; sleep 5"))?;
             all_is_well(&machine)?;
         }
-        // As at a leap second: one second comes twice, or is missing.
+        // As at a leap second, one second occurs twice, or is missing.
         for seconds in ["- 1", "+ 1"] {
             machine.sh(&format!("date -s @$(( $(date +%s) {seconds} ))"))?;
             all_is_well(&machine)?;
@@ -53,7 +54,7 @@ fn fill(machine: &Machine, dir: &str) -> Result<()> {
 #[test]
 fn logs_and_allocations_are_full_alone() -> Result<()> {
     more("full-alone", |bench| {
-        // Each allocation asks for 300 MB.
+        // Each allocation requests 300 MB.
         let disks = vec![Disk::ext4(2048), Disk::ext4(1400)];
         let machine = bench.booted(MachineOptions { disks, ..MachineOptions::new("m") })?;
         machine.configure_agent("")?;
@@ -68,13 +69,14 @@ fn logs_and_allocations_are_full_alone() -> Result<()> {
         machine.run_job("w-raw", &writer("raw_exec", "w-raw"))?;
         machine.wait_running("w-raw")?;
 
-        // The agent's log is full: the agent goes on without it.
+        // The agent's log is full: the agent continues without a log.
         fill(&machine, "/var/log")?;
         writes(&machine, "w-raw")?;
         machine.caravan(&["job", "status", "w-raw"])?.ok()?;
         machine.sh("rm /var/log/fill; : > /var/log/agent.log")?;
 
-        // The allocations' directory is full: the running task goes on with its volume, a new one says why it waits.
+        // The allocations' directory is full: the running task continues with its volume, and a new allocation
+        // reports the reason of its wait.
         fill(&machine, "/srv/alloc")?;
         writes(&machine, "w-raw")?;
         machine.create_volume("more", "single-node-writer")?;

@@ -1,5 +1,5 @@
-//! The life of a machine around the main job: suspension, memory pressure, full disks, clocks, names, interfaces, mount
-//! options, an upgrade of the program.
+//! The life of a machine around the main job: suspension, memory pressure, full disks, clocks, names, interfaces,
+//! mount options, an upgrade of the program.
 
 use crate::main_job::{TIMEOUT, all_is_well, publications, run_plugin, start, task_pids, writer, writes};
 use crate::more;
@@ -174,8 +174,8 @@ fn mounts_without_devices_and_set_user_id() -> Result<()> {
 fn memory_runs_out() -> Result<()> {
     with_main_job("memory", |_, machine| {
         let pids = task_pids(machine)?;
-        // A process outside of all tasks takes everything until the kernel ends a process.
-        // More than the machine has, which the kernel would refuse at once otherwise.
+        // A process outside of all tasks takes memory until the kernel ends a process. The kernel must overcommit,
+        // because it would otherwise refuse a request for more memory than the machine has.
         let eat = "echo 1 > /proc/sys/vm/overcommit_memory; echo 900 > /proc/self/oom_score_adj; \
             exec dd if=/dev/zero of=/dev/null bs=1500M";
         let eater = machine.run(&["sh", "-c", eat])?;

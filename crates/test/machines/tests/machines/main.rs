@@ -14,7 +14,7 @@ mod storage;
 use anyhow::Result;
 use caravan_testkit::vm::{Bench, story};
 
-/// The variable that asks for all stories.
+/// The variable that requests all stories.
 const STORIES: &str = "CARAVAN_VM_STORIES";
 
 /// Returns whether all stories run, not only the core.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Both drivers that run processes. Each has a job and a volume of this name.
 pub(crate) const DRIVERS: [(&str, &str); 2] = [("raw_exec", "w-raw"), ("exec", "w-exec")];
-/// How long a machine by emulation may take.
+/// The timeout of a condition in an emulated machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Starts the agent, the plugin, and a writer with a volume under each driver.
@@ -85,7 +85,7 @@ pub(crate) fn task_pids(machine: &Machine) -> Result<Vec<u32>> {
     eventually_within(TIMEOUT, "one process of each task", || {
         let processes = machine.processes()?;
         let pids_of = |text: &str| -> Result<u32> {
-            // The shim names its task, too, so the begin counts.
+            // The command line of the shim contains its task too, so the beginning is compared.
             let mut found = processes.iter().filter(|(_, line)| {
                 line.contains(text)
                     && (line.starts_with("/bin/sh -c") || line.starts_with("/usr/bin/caravan plugin"))
@@ -99,7 +99,7 @@ pub(crate) fn task_pids(machine: &Machine) -> Result<Vec<u32>> {
     })
 }
 
-/// Returns how many calls have published volumes, from the log of the plugin.
+/// Returns the number of calls that have published volumes, from the log of the plugin.
 pub(crate) fn publications(machine: &Machine) -> Result<usize> {
     let count =
         "cat /var/lib/caravan/alloc/*/alloc/logs/*.std* | grep -c 'call=\"NodePublishVolume\"' || true";
@@ -110,7 +110,7 @@ pub(crate) fn publications(machine: &Machine) -> Result<usize> {
 
 /// Fails if a file was written below a mount point: into the bare directory that a mount covers.
 pub(crate) fn check_bare_directories(machine: &Machine) -> Result<()> {
-    // A bind mount that is not recursive shows what the mounts below the disk cover.
+    // A bind mount that is not recursive shows the directories that the mounts below the disk cover.
     let look = "mkdir -p /mnt/bare; mount --bind /var/lib /mnt/bare; \
         find /mnt/bare/caravan/client/csi /mnt/bare/caravan/alloc -name log -type f || true; umount /mnt/bare";
     let found = machine.sh(look)?;
@@ -124,7 +124,7 @@ fn restarts() -> Result<()> {
         let machine = bench.machine(MachineOptions::new("m"))?;
         start(&machine)?;
 
-        // The agent dies: the tasks go on.
+        // The agent is killed: the tasks continue.
         let pids = task_pids(&machine)?;
         machine.end_agent("KILL")?;
         machine.start_agent()?;
@@ -134,7 +134,7 @@ fn restarts() -> Result<()> {
         }
         assert_eq!(task_pids(&machine)?, pids, "the tasks have other process ids");
 
-        // The machine restarts in order, then at once. The agent starts with it.
+        // The machine restarts in order, then by a reset. The agent starts with it.
         machine.put("/etc/rc.local", 0o755, AT_START.as_bytes())?;
         machine.put("/etc/rc.stop", 0o755, AT_STOP.as_bytes())?;
         for in_order in [true, false] {
@@ -159,10 +159,10 @@ fn restarts() -> Result<()> {
     })
 }
 
-/// Starts the agent with the machine.
+/// The script that starts the agent with the machine.
 pub(crate) const AT_START: &str = "#!/bin/sh\nexport PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root\nrm -f /run/agent.pid\n\
     setsid sh -c 'echo $$ > /run/agent.pid; exec caravan agent -config /etc/caravan.hcl' </dev/null >>/var/log/agent.log 2>&1 &\n";
-/// Ends the agent before the machine.
+/// The script that ends the agent before the machine.
 pub(crate) const AT_STOP: &str = "#!/bin/sh\nagent=$(cat /run/agent.pid)\nkill -INT $agent\n\
     while kill -0 $agent 2>/dev/null; do usleep 50000; done\n";
 

@@ -1,5 +1,5 @@
-//! The Debian package under systemd: the commands of `docs/guide/install.md`, a running job over an upgrade and a
-//! restart of the machine, and mistakes that systemd must not retry for ever.
+//! The Debian package under systemd: the commands of `docs/guide/install.md`, and a running job over an upgrade and a
+//! restart of the machine. systemd must not retry mistakes for ever.
 
 use crate::main_job::{
     DRIVERS, TIMEOUT, all_is_well, check_bare_directories, publications, run_plugin, task_pids, writer,
@@ -130,8 +130,8 @@ fn the_guide_leads_from_the_package_to_its_removal() -> Result<()> {
     })
 }
 
-/// A mistake in the configuration, a port of another agent: one sentence in the journal, exit
-/// code 78, and no further start.
+/// Checks a mistake in the configuration and a port of another agent: one sentence in the journal, exit code 78, and
+/// no further start.
 fn mistakes_are_not_retried(machine: &Machine) -> Result<()> {
     for (make, repair, sentence) in [
         ("echo 'bogus = 1' > /etc/caravan.d/zz.hcl", "rm /etc/caravan.d/zz.hcl", "bogus"),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// The number of bytes in a mebibyte.
 const MIB: u64 = 1 << 20;
 
-/// Starts a machine with systemd, since it has the tools of file systems, and an agent in a scope of its own.
+/// Starts a machine with systemd, since it has the tools of file systems, and an agent in a separate scope.
 fn machine(bench: &Bench, disks: Vec<Disk>) -> Result<Machine> {
     let options = MachineOptions {
         memory: 2048,
@@ -149,7 +149,7 @@ fn quotas_of_xfs_limit_directories() -> Result<()> {
         start_agent(&machine, "")?;
         let flags = ["--quota", "--enforce-size", "--state-dir=/srv/x/volumes"];
 
-        // Without quotas, the plugin says what is missing, and does not start.
+        // Without quotas, the plugin reports the missing option, and does not start.
         let refused =
             machine.caravan(&[&["plugin", "hostpath", "--endpoint=/run/x.sock"], &flags[..]].concat())?;
         ensure!(refused.code == 1 && refused.stderr.contains("prjquota"), "{refused:?}");
@@ -166,7 +166,7 @@ fn quotas_of_xfs_limit_directories() -> Result<()> {
         let size = machine.sh(&format!("df --output=size -B1 {at} | tail -1"))?;
         ensure!(size.trim() == (16 * MIB).to_string(), "the size is {size}");
 
-        // Growth takes effect at once; a snapshot and its copy have a limit of their own.
+        // Growth takes effect immediately; the copy of a snapshot has a separate limit.
         machine.sh(&format!("rm {at}/file"))?;
         Volume { mebibytes: 48, ..a }.create(&machine)?;
         ensure!(fill(&machine, &format!("{at}/file"), 32)?, "the limit did not grow");
@@ -223,7 +223,7 @@ fn thin_volumes_of_lvm() -> Result<()> {
         machine.sh(&format!("test -b {path}; echo block | dd of={path} conv=fsync 2>/dev/null"))?;
         assert_eq!(machine.sh(&format!("blockdev --getsize64 {path}"))?.trim(), (32 * MIB).to_string());
 
-        // After a restart, the plugin activates volumes that the machine has not.
+        // After a restart, the plugin activates volumes that the machine has not activated.
         machine.sh("sync; mkdir -p /etc/lvm; echo 'activation { auto_activation_volume_list = [] }' >> /etc/lvm/lvmlocal.conf")?;
         machine.reboot()?;
         machine.sh("lvchange -a n vg0/$(ls /dev/vg0 2>/dev/null | grep hp- | head -1) || true")?;
@@ -350,14 +350,14 @@ fn a_server_of_nfs_goes_away() -> Result<()> {
         .with_context(|| machine.agent_log_tail())?;
         grows("/srv/near/log")?;
 
-        // An agent that starts beside the dead mount serves the other volumes.
+        // An agent that starts next to the dead mount serves the other volumes.
         machine.end_agent("KILL")?;
         launch(&machine)?;
         grows("/srv/near/log")?;
         machine.api_send("PUT", "/v1/jobs", Some(&host_job("more", "near")))?;
         machine.wait_running("more")?;
 
-        // The server is back: everything goes on.
+        // The server is back: all tasks continue.
         machine.sh("rpc.nfsd -N 3 -V 4 -G 5 -L 10 2")?;
         machine.wait_running("again")?;
         grows("/srv/far/data/log")

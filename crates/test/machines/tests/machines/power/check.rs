@@ -9,7 +9,7 @@ use caravan_testkit::vm::{Bench, DATA_DIR, Disk, Machine, MachineOptions};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 
-/// Mounts the disk as a machine does that starts: nothing but the disk is left of the previous one.
+/// The script that mounts the disk as a starting machine does: only the disk remains of the previous machine.
 const MOUNT: &str = r#"
 echo 3 > /proc/sys/vm/drop_caches
 blockdev --flushbufs /dev/vdb
@@ -20,7 +20,7 @@ grep -q boot_id /proc/mounts || mount --bind /run/boot_id /proc/sys/kernel/rando
 mount /dev/vdb /var/lib
 "#;
 
-/// Ends all processes of a check and frees the disk.
+/// The script that ends all processes of a check and unmounts the disk.
 const UNMOUNT: &str = r#"
 killall -9 caravan 2>/dev/null || true
 for group in $(find /sys/fs/cgroup -mindepth 1 -name cgroup.kill); do echo 1 > "$group"; done
@@ -67,7 +67,7 @@ fn offline(machine: &Machine) -> Result<()> {
 /// The state of a job.
 struct JobState {
     value: Value,
-    /// Whether it requests the volume of its number.
+    /// Whether the job requests the volume of its number.
     has_volume: bool,
 }
 
@@ -108,7 +108,7 @@ fn jobs(machine: &Machine, allowed: &Allowed) -> Result<Vec<JobState>> {
     (0..OBJECTS).map(job).collect()
 }
 
-/// Returns whether a volume exists. A deletion that the power cut has interrupted goes on, so this may change.
+/// Returns whether a volume exists. A deletion that the power cut has interrupted continues, so this may change.
 fn volume_exists(machine: &Machine, allowed: &Allowed, number: usize) -> Result<bool> {
     let path = format!("/v1/volume/csi/v{number}");
     Ok(read(machine, allowed, Object::Volume(number), &path, |_| Some(0))?.0.is_some())

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Something that a schedule changes.
+/// An object that a schedule changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Object {
     /// A variable, by its number.
@@ -23,7 +23,7 @@ struct Change {
     object: Object,
     value: Value,
     begin: u64,
-    /// Absent if the request failed: the change may have happened.
+    /// The place of the acknowledgement. Absent if the request failed: the change may have happened.
     acknowledged: Option<u64>,
 }
 
@@ -45,8 +45,8 @@ impl History {
         self.0.iter().filter_map(|change| change.acknowledged).collect()
     }
 
-    /// Returns the allowed values if the log ends at a place: that of the last change with an acknowledgement before,
-    /// and those of the later changes that had begun.
+    /// Returns the allowed values if the log ends at a place. These are the value of the last change that was
+    /// acknowledged before, and the values of later changes that had begun.
     pub(super) fn at(&self, place: u64) -> Allowed {
         let mut allowed = Allowed::new();
         for change in &self.0 {

@@ -1,5 +1,5 @@
-//! Power cuts: an agent's disk is cut off at any moment of a random schedule. What the agent acknowledged before is there
-//! afterwards.
+//! Power cuts: an agent's disk is cut off at any moment of a random schedule. Every change that the agent
+//! acknowledged before the cut exists afterwards.
 
 mod check;
 mod history;
@@ -37,7 +37,7 @@ struct Run {
     log: WriteLog,
     /// The first entry that belongs to the schedule.
     begin: usize,
-    /// Where the disk's log is kept if a check fails.
+    /// The directory in which the disk's log is kept if a check fails.
     files: tempfile::TempDir,
 }
 
@@ -73,7 +73,7 @@ fn run(bench: &Bench, saved: &Path, seed: u64, planted: bool) -> Result<Run> {
     Ok(Run { history, log, begin, files })
 }
 
-/// Returns a cut after the begin of a schedule: half of them right after an acknowledgement.
+/// Returns a cut after the beginning of a schedule: half of them right after an acknowledgement.
 fn choose(run: &Run, rng: &mut Rng) -> usize {
     let acknowledged = run.history.acknowledgements();
     let end = run.log.entries().len();
@@ -83,7 +83,7 @@ fn choose(run: &Run, rng: &mut Rng) -> usize {
     run.begin + rng.index((end - run.begin).max(1))
 }
 
-/// Makes the image of a cut on the checker's disk, and checks it.
+/// Creates the image of a cut on the checker's disk, and checks it.
 fn check(run: &Run, cut: usize, seed: u64, checker: &Machine) -> Result<()> {
     let image = checker.image_path(0);
     // The same file, because QEMU has it open.

@@ -86,7 +86,7 @@ impl Schedule<'_> {
             json!({ "ID": id, "Name": id, "PluginID": "hostpath", "RequestedCapabilities": [capability] });
         let body = json!({ "Volumes": [volume] });
         let path = format!("/v1/volume/csi/{id}/create");
-        // A volume has no value of its own: it exists or not.
+        // A volume has no value: the volume exists or not.
         if self.change(Object::Volume(number), Some(0), "PUT", &path, Some(&body))?.status == 200 {
             self.volumes[number] = true;
         }
@@ -94,7 +94,7 @@ impl Schedule<'_> {
     }
 
     fn delete_volume(&mut self, number: usize) -> Result<()> {
-        // Jobs of later steps do not ask for a volume that may be gone.
+        // Jobs of later steps request no volume that may be deleted.
         self.volumes[number] = false;
         self.change(Object::Volume(number), None, "DELETE", &format!("/v1/volume/csi/v{number}/delete"), None)
             .map(drop)
