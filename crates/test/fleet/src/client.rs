@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// How long a call is repeated while no server leads.
+/// The timeout of a call that is repeated while no server leads.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client in memory.
@@ -31,7 +31,8 @@ pub struct SimClient {
 }
 
 impl SimClient {
-    /// Creates a client of the server behind the router. The client counts acknowledged allocations as running.
+    /// Creates a client of the server behind the router. The client adds the running allocations that the server has
+    /// acknowledged to `acknowledged`.
     pub fn new(node: Node, router: Arc<Router>, acknowledged: Arc<AtomicU64>) -> Self {
         let secret = Secret::new(node.secret_id.expose());
         let peer = PeerIdentity::Client { node_id: node.id.to_string(), secret };
@@ -111,7 +112,7 @@ impl SimClient {
     }
 }
 
-/// Makes a call, again while no server leads.
+/// Makes a call, and repeats it while no server leads.
 async fn again<M: Method>(channel: &Channel, request: M::Request) -> Result<M::Response, RpcError>
 where
     M::Request: Clone,

@@ -38,7 +38,7 @@ pub enum FleetError {
         /// The result of the evaluation.
         what: String,
     },
-    /// The fleet made no progress for this time.
+    /// The fleet had no progress for this time.
     #[error("nothing happened for {0:?}: {1}")]
     Stuck(Duration, String),
     /// The listener could not be set up.
@@ -134,7 +134,7 @@ impl Cluster {
     /// Registers the clients of these positions.
     ///
     /// # Errors
-    /// Fails if the server refuses one.
+    /// Fails if the server refuses a client.
     pub async fn join(&mut self, positions: impl IntoIterator<Item = usize>) -> Result<(), FleetError> {
         self.join_as(positions, |_| ()).await
     }
@@ -142,7 +142,7 @@ impl Cluster {
     /// Registers the clients of these positions with changed nodes.
     ///
     /// # Errors
-    /// Fails if the server refuses one.
+    /// Fails if the server refuses a client.
     pub async fn join_as(
         &mut self,
         positions: impl IntoIterator<Item = usize>,

@@ -1,10 +1,9 @@
 //! Real server cores (log, state, broker, workers, planner), one or several, and thousands of clients in memory.
 //!
-//! The clients make the calls of real ones: they register, follow the stream of their allocations and report
-//! status. They run nothing. [`run`] submits jobs to such a cluster as fast as it accepts them and reports figures;
-//! [`storm`] lets nodes join, vanish and drain in the meantime;
-//! [`Web`] serves the HTTP API and the web page of a filled cluster;
-//! [`survey`] checks that nothing was lost, duplicated or over-committed.
+//! The clients send the calls of real ones: they register, follow the stream of their allocations and report status.
+//! They run nothing. [`run`] submits jobs to such a cluster as fast as it accepts them and reports figures. [`storm`]
+//! lets nodes join, vanish and drain in the meantime. [`Web`] serves the HTTP API and the web page of a filled
+//! cluster. [`survey`] checks that nothing was lost, duplicated or over-committed.
 
 mod client;
 mod cluster;

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 const REGION: &str = "global";
-/// As many entries between snapshots, and behind them, as on disk.
+/// The number of entries between snapshots, and of entries kept behind a snapshot. Logs on disk use the same numbers.
 const SNAPSHOT_AFTER: u64 = 8192;
 const KEPT: u64 = 10_240;
 /// The time within which servers elect a leader and admit all of them.
@@ -30,7 +30,7 @@ const FOUNDING_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause between two looks at the membership.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Accepts every peer on loopback, and servers as servers of their region.
+/// An authenticator that accepts every peer on loopback, and servers as servers of their region.
 #[derive(Debug)]
 struct Loopback;
 
@@ -177,7 +177,7 @@ async fn one_of_several(
         caravan_members::start_join(&members, &join).await.map_err(|error| failed(&error))?;
     }
     let mut calling = ConnectOptions::new(Vec::new(), PeerIdentity::Server(peer.clone()), REGION);
-    // A call fails at once if the server is not reached, as between agents.
+    // A call fails immediately if the server is not reached, as between agents.
     calling.retry = RetryPolicy { patience: Duration::ZERO, ..RetryPolicy::default() };
     let foreign = Foreign::new(|_| Arc::new(TcpConnector::default()));
     let cluster = ClusterConfig {

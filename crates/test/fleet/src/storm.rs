@@ -1,4 +1,4 @@
-//! Storms: nodes that join, vanish, drain and come back under jobs of all types that grow, shrink, change and end.
+//! Storms: nodes that join, vanish, drain and return under jobs of all types that grow, shrink, change and end.
 
 use crate::cluster::{Cluster, FleetError};
 use crate::load::job;
@@ -26,7 +26,7 @@ pub struct Storm {
     pub percent: usize,
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+/// A generator of random numbers: SplitMix64 (Steele, Lea, Flood 2014).
 struct Dice(u64);
 
 impl Dice {

@@ -24,7 +24,7 @@ pub enum Finding {
         /// The name of the allocations.
         name: String,
     },
-    /// A group has fewer allocations than desired, and nothing is queued.
+    /// A group has another number of allocations than desired, and no evaluation of the job is blocked.
     Lost {
         /// The job and its group.
         group: String,
@@ -38,7 +38,7 @@ pub enum Finding {
         /// The job of the evaluation.
         job: String,
     },
-    /// A desired allocation is on a node that must not have any.
+    /// An allocation that has not ended is on a node that must not have any.
     Stranded {
         /// The name of the allocation.
         name: String,

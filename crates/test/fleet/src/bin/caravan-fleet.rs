@@ -1,8 +1,8 @@
-//! `caravan-fleet NODES ALLOCATIONS [EACH [IN-FLIGHT [WORKERS [DIRECTORY]]]] [--servers N]`: prints figures of a fleet
-//! under load, one JSON object a line. Jobs have EACH allocations. With a directory the logs are on disk, otherwise in
-//! memory. Several servers vote, and talk to each other over loopback.
-//! `caravan-fleet serve [--nodes N] [--allocs N] [--jobs N] [--volumes N] [--http ADDRESS]`: fills a cluster, serves its HTTP API and web
-//! page, prints the address, and ends with its standard input.
+//! `caravan-fleet NODES ALLOCATIONS [EACH [IN-FLIGHT [WORKERS [DIRECTORY]]]] [--servers N]`: prints figures of a
+//! fleet under load, one JSON object a line. Jobs have EACH allocations. With a directory the logs are on disk,
+//! otherwise in memory. Several servers vote, and connect to each other over loopback.
+//! `caravan-fleet serve [--nodes N] [--allocs N] [--jobs N] [--volumes N] [--http ADDRESS]`: fills a cluster, serves
+//! its HTTP API and web page, prints the address, and ends with its standard input.
 //! `caravan-fleet storm [NODES [SEEDS]]`: nodes join, vanish and drain under jobs of all types; prints violations.
 
 use caravan_fleet::{

@@ -62,7 +62,7 @@ async fn a_storm_leaves_nothing_lost_doubled_or_stranded() {
     cluster.stop().await.unwrap();
 }
 
-/// Bytes, requests, elements and memory of the web page, over lists with more than one page of rows.
+/// Checks the bytes, requests, elements and memory of the web page, over lists with more than one page of rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_web_page_stays_within_its_budgets() {
     let size = Size { nodes: 150, allocs: 2400, each: 20, volumes: 150, jobs: 150 };
