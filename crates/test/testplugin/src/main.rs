@@ -1,5 +1,5 @@
-//! A CSI plugin for tests, with the habits of other plugins: written from the CSI specification
-//! alone, and different from the bundled one in as many ways as possible.
+//! A CSI plugin for tests, with the habits of other plugins. It was written from the CSI specification alone, and
+//! differs from the bundled plugin in as many ways as possible.
 //!
 //! The plugin is configured by arguments only, logs to standard error, and does not remove its socket. It keeps its
 //! state in one JSON file. It requires ControllerPublishVolume and only records NodeStageVolume. It runs `mount` and

@@ -33,7 +33,7 @@ impl Volume {
 /// All volumes by id.
 pub(crate) type Volumes = BTreeMap<String, Volume>;
 
-/// The state file, and the directories of the volumes beside it.
+/// The state file, and the directories of the volumes next to that file.
 #[derive(Debug)]
 pub(crate) struct Store {
     dir: PathBuf,

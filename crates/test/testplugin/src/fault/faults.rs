@@ -1,10 +1,10 @@
 //! Faults on command: rules in the file `faults.json` of the shared directory, read before and after each call.
 //!
 //! `[{"call": "NodePublishVolume", "volume": "v", "node": "n", "action": "fail", "code": "Unavailable",
-//! "when": "before", "times": 2}]`; `call`, `volume` and `node` may be absent and then match any. Actions
-//! are `fail` (with `code`, as tonic spells it), `delay` (by `ms`), `hang` (until the rule is removed from the
-//! file), `exit`, and `half` (node calls mount or unmount, and fail with INTERNAL without a record of it).
-//! Without `times` a rule holds as long as it exists; a used-up rule has `times` zero.
+//! "when": "before", "times": 2}]`; `call`, `volume` and `node` may be absent and then match any.
+//! Actions are `fail` (with `code`, as tonic spells it), `delay` (by `ms`), `hang` (until the rule is removed from
+//! the file), and `exit`. A further action is `half`: node calls mount or unmount, and fail with INTERNAL without a
+//! record. Without `times` a rule holds as long as it exists; a used-up rule has `times` zero.
 
 use crate::log::About;
 use serde::{Deserialize, Serialize};

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 const HEADER: usize = 40;
 /// The maximum bytes of a write.
 const MAX_WRITE: u32 = 128 << 10;
-/// FOPEN_DIRECT_IO: a write is one request. A write through the page cache is split at the borders of pages, and the append of
-/// another node can come between the parts.
+/// FOPEN_DIRECT_IO: a write is one request. A write through the page cache is split at the borders of pages, and the
+/// append of another node can be written between the parts.
 const DIRECT_IO: u32 = 1;
 /// The flag O_APPEND of open(2), which the kernel passes on with each write.
 const APPEND: u32 = 0o2000;

@@ -53,7 +53,7 @@ pub(crate) struct Ended {
     pub(crate) code: Code,
     /// Whether the call had an effect.
     pub(crate) effect: bool,
-    /// Whether the call undoes a step that the plugin does not know.
+    /// Whether the call undoes a step that the plugin has not recorded.
     pub(crate) unknown: bool,
 }
 
@@ -89,7 +89,8 @@ impl Log {
         let _ = (&self.file).write_all(format!("{line}\n").as_bytes());
     }
 
-    /// Logs the start of the process. `forgotten` are paths of its node that are no longer mounted.
+    /// Logs the start of the process. `removed` are the records of its node that the start has deleted, as volume and
+    /// path.
     pub(crate) fn start(&self, removed: &[(String, String)]) {
         let gone = removed.iter().map(|(volume, path)| json!({ "volume": volume, "path": path }));
         self.write("start", 0, json!({ "unmounted": gone.collect::<Vec<_>>() }));

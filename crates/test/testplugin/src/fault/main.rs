@@ -47,13 +47,13 @@ struct Plugin {
     half: bool,
 }
 
-/// The prefix of a refusal to undo an unknown step, by which the log recognises it.
+/// The prefix of a refusal to undo an unknown step, by which the log recognises the refusal.
 const NOT_KNOWN: &str = "it is not known here";
 
 /// The result of a call: its answer, and whether it had an effect.
 type Done<A> = Result<(A, bool), Status>;
 
-/// A guard that removes a volume from the ones with a call in progress.
+/// A guard that removes a volume from the volumes with a call in progress.
 struct Busy<'a> {
     plugin: &'a Plugin,
     volume: &'a str,

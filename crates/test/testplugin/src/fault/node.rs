@@ -84,8 +84,8 @@ impl Plugin {
         Ok(!there)
     }
 
-    /// Refuses to undo an unknown step, if that is the plugin's habit. A plugin that forgets does not know
-    /// mounts without a record.
+    /// Refuses to undo an unknown step, if that is the plugin's habit. With the option `forget`, mounts without a
+    /// record count as unknown.
     fn known(&self, recorded: bool, path: &str) -> Result<bool, Status> {
         if recorded || (!self.options.forget && is_mounted(path)?) {
             return Ok(true);
@@ -229,7 +229,7 @@ pub(crate) fn topology(node: &str) -> csi::Topology {
     csi::Topology { segments: segments.into() }
 }
 
-/// Refuses, if that is the plugin's habit.
+/// Refuses to undo an unknown step, if that is the plugin's habit.
 pub(crate) fn not_known(habit: Unknown, what: &str) -> Result<(), Status> {
     let words = format!("{}: {what}", crate::NOT_KNOWN);
     match habit {

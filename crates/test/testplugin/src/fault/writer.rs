@@ -1,7 +1,7 @@
 //! The writer: appends lines `who boot-time-ns` to the file `stamps` on a volume.
 //!
-//! Most lines go to the file that was opened first, so a writer that should have lost its volume still
-//! leaves stamps there. Each eighth line goes to the file at the current path, so a mount that was removed from
+//! Most lines are written to the file that was opened first, so a writer that should have lost its volume still
+//! leaves stamps there. Each eighth line is written to the file at the current path, so a mount that was removed from
 //! above the writer shows as well.
 
 use crate::log::boot_time;
