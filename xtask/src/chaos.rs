@@ -54,7 +54,7 @@ fn prepare() -> Result<PathBuf> {
         .map_or_else(|| caravan_testkit::workspace("target"), PathBuf::from);
     let supplied = |name: &str| std::env::var_os(name).map(PathBuf::from);
     if let (Some(program), Some(plugin)) = (supplied("CARAVAN_BIN"), supplied("CARAVAN_TESTPLUGIN_BIN")) {
-        // Nodes run it beside the plugin.
+        // Nodes run the fault plugin, which is expected next to the test plugin.
         let faults = plugin.with_file_name("caravan-faultplugin");
         ensure!(faults.is_file(), "{} is missing: build it with caravan-testplugin", faults.display());
         caravan_testkit::use_program(&program);
@@ -96,7 +96,7 @@ pub fn run(args: &[String]) -> Result<()> {
                     run_seeds(std::iter::from_fn(next), &options, artifacts, |seed, result| {
                         println!("{}", render(seed, &result));
                         if let Err(error) = result {
-                            // The lines are printed at once, because other clusters print in the meantime.
+                            // The lines are printed together, because other clusters print in the meantime.
                             eprintln!("{error:?}\n");
                             if let Ok(mut failed) = failed.lock() {
                                 failed.push(seed);

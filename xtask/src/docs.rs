@@ -24,8 +24,8 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     routes(check)
 }
 
-/// Writes or compares docs/http-routes.md by the test of the crate that has the table. A dependency on that crate would make
-/// each chore wait for the build of the servers.
+/// Writes or compares docs/http-routes.md by the test of the crate that has the table. A dependency on that crate
+/// would let each command wait for the build of the servers.
 fn routes(check: bool) -> anyhow::Result<()> {
     let mut cargo = caravan_testkit::cargo();
     cargo.args(["test", "--quiet", "--package", "caravan-http", "--lib", "the_page_is_current"]);

@@ -1,7 +1,7 @@
 //! `package`: the Debian package, the tarball and the container image of a program.
 //!
-//! The output is reproducible: names are sorted, owners are root, and all times are `SOURCE_DATE_EPOCH` or the time of
-//! the commit.
+//! The output is reproducible: names are sorted, owners are root, and all times are `SOURCE_DATE_EPOCH` or the time
+//! of the commit.
 
 mod deb;
 mod image;

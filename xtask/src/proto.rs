@@ -1,4 +1,5 @@
-//! `cargo xtask proto`: generates Rust from the protobuf files. The code is checked in, so a build needs no generator.
+//! `cargo xtask proto`: generates Rust from the protobuf files. The code is checked in, so a build needs no
+//! generator.
 
 use anyhow::{Context, bail};
 use std::{

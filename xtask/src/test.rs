@@ -52,8 +52,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     report::summary(&outcomes, began.elapsed())
 }
 
-/// Runs the few failed stories of a program once more, after all programs have ended. A story that passes then is reported as
-/// unstable: the run passes, and the story or the program needs a mend.
+/// Runs the few failed stories of a program again, after all programs have ended. A story that passes then is
+/// reported as unstable: the run passes, and the story or the program needs a fix.
 fn again(jobs: &mut [Job], outcome: Outcome, logs: &Path) -> Outcome {
     let job = jobs.iter_mut().find(|job| job.name() == outcome.name && job.repeats(&outcome));
     match job {

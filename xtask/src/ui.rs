@@ -1,4 +1,5 @@
-//! `cargo xtask ui`: writes the types of the API from the Rust types, and builds the web page. The built files are checked in, so a build of the program needs no Node.
+//! `cargo xtask ui`: writes the types of the API from the Rust types, and builds the web page. The built files are
+//! checked in, so a build of the program needs no Node.js.
 
 use anyhow::{Context as _, bail, ensure};
 use std::collections::BTreeMap;

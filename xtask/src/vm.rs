@@ -27,7 +27,7 @@ pub fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Returns a path of an existing file independent of the working directory; other words as they are.
+/// Returns the path of an existing file independent of the working directory, and other words unchanged.
 fn absolute(word: &str) -> String {
     let path = std::path::Path::new(word);
     if path.is_file() {

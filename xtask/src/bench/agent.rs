@@ -63,8 +63,8 @@ pub fn run(release: bool) -> Result<()> {
     storage(&print)
 }
 
-/// Returns the median time of a process that does nothing, in milliseconds. Figures in its multiples say how much an
-/// agent adds, on a fast machine as on a slow one.
+/// Returns the median time of a process that does nothing, in milliseconds. Figures in multiples of this time show
+/// the cost of an agent, on a fast machine as on a slow one.
 fn yardstick() -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..101 {
@@ -183,8 +183,8 @@ fn stop_to_complete(agent: &Agent, id: &str) -> Result<f64> {
     Ok(millis(begun))
 }
 
-/// Follows a job with blocking queries until `count` of its allocations have a status. The summary has a few bytes: a list
-/// of a hundred allocations, sent after each of their changes, would be most of the measured work.
+/// Follows a job with blocking queries until `count` of its allocations have a status. The summary has a few bytes: a
+/// list of a hundred allocations, sent after each of their changes, would be most of the measured work.
 pub(super) fn wait_count(agent: &Agent, id: &str, status: &str, count: usize) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(120);
     let mut index = 0;

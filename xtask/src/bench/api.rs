@@ -141,7 +141,7 @@ async fn wait_and_wake(agent: &Agent, before: f64) -> Result<()> {
                 // The receiver lives until the end.
                 let _ = woken.send((n % JOBS, Instant::now()));
             }
-            // The connection stays open, as the others do.
+            // The connection stays open, as the other connections do.
             let mut rest = [0; 1024];
             while stream.read(&mut rest).await.is_ok_and(|read| read > 0) {}
         });

@@ -1,5 +1,5 @@
-//! Measures the builds: from nothing, and after a change in the crate of the servers. Each cold build has an empty target
-//! directory; downloaded sources are reused.
+//! Measures the builds: from an empty directory, and after a change in the crate of the servers. Each cold build has
+//! an empty target directory; downloaded sources are reused.
 
 use super::figure;
 use anyhow::{Context, Result, bail};

@@ -24,7 +24,7 @@ struct Sizes {
     writes: usize,
     /// The size of the state that an empty server receives, in MB.
     state: usize,
-    /// The number of allocations of a fleet on one server; three servers get a quarter of it.
+    /// The number of allocations of a fleet on one server; three servers receive a quarter of them.
     allocs: usize,
 }
 
@@ -65,7 +65,7 @@ impl Sizes {
     }
 }
 
-/// Runs all parts, or the named one. A size of zero leaves its part out.
+/// Runs all parts, or the named one. A size of zero omits its part.
 pub fn run(arguments: &[String], release: bool) -> Result<()> {
     let sizes = Sizes::from_arguments(arguments)?;
     let part = arguments.get(1).map(String::as_str).filter(|word| !word.starts_with("--"));
@@ -98,7 +98,7 @@ fn print(case: &str, value: f64, unit: &str) {
     figure("cluster", case, value, unit);
 }
 
-/// Returns the value below which a percentage of the values lies.
+/// Returns the value below which a percentage of the values is.
 fn percentile(values: &mut [f64], percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
     let index = (values.len() * percent / 100).min(values.len().saturating_sub(1));

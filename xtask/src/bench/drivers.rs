@@ -1,5 +1,5 @@
-//! Measures drivers under a real agent: the start of containers beside the engine's own tools, the memory of many
-//! tasks, and how soon an agent that died has its tasks back.
+//! Measures drivers under a real agent. The figures are the start of containers compared with the engine's own tools,
+//! and the memory of many tasks. A further figure is the time until a new agent has the tasks of a killed one.
 
 mod external;
 
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const ROUNDS: usize = 11;
 const MANY: usize = 50;
 
-/// A container that ends at SIGTERM.
+/// The script of a container that ends at SIGTERM.
 const SCRIPT: &str = "trap 'exit 0' TERM; sleep 3600 & wait";
 
 /// A kind of task, with the job that runs a number of them.
@@ -37,8 +37,8 @@ const KINDS: [Kind; 6] = [
     Kind { name: "qemu", job: emulators },
 ];
 
-/// A boot sector that switches interrupts off and halts the processor, in a loop. Firmware starts sectors that end
-/// with 55 AA.
+/// Returns a boot sector that switches interrupts off and halts the processor, in a loop. Firmware starts sectors
+/// that end with 55 AA.
 fn boot_sector() -> Vec<u8> {
     let mut sector = vec![0; 512];
     sector[..4].copy_from_slice(&[0xfa, 0xf4, 0xeb, 0xfd]);
@@ -82,7 +82,7 @@ fn containers(id: &str, count: usize) -> Value {
     job
 }
 
-/// A job of virtual machines of Java that wait: the registry of the runtime library.
+/// Returns a job of Java virtual machines that wait: the registry of the runtime library.
 fn machines(id: &str, count: usize) -> Value {
     let mut job = sleeper(id, "java", count);
     let task = &mut job["Job"]["TaskGroups"][0]["Tasks"][0];
@@ -94,7 +94,7 @@ fn machines(id: &str, count: usize) -> Value {
     job
 }
 
-/// A job of emulators of a machine that halts.
+/// Returns a job of emulators of a machine that halts.
 fn emulators(id: &str, count: usize, dir: &Path) -> Value {
     let mut job = sleeper(id, "qemu", count);
     let task = &mut job["Job"]["TaskGroups"][0]["Tasks"][0];
@@ -103,7 +103,7 @@ fn emulators(id: &str, count: usize, dir: &Path) -> Value {
     job
 }
 
-/// The start of one container whose image is there, beside `docker run`.
+/// Measures the start of one container whose image is present, next to `docker run`.
 fn starts(engine: &ContainerEngine) -> Result<()> {
     let agent = agent(engine, "")?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -155,7 +155,7 @@ fn call(socket: &Path, method: &str, path: &str, body: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// Does the same with all containers at once.
+/// Calls `each` with the number of each container, all at the same time.
 fn at_once(each: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     std::thread::scope(|scope| {
         let each = &each;
@@ -167,7 +167,6 @@ fn at_once(each: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     })
 }
 
-/// Many containers, started and stopped by an agent and by calls of the engine; then their memory.
 /// Returns the lowest resident memory within the interval at which the agent releases pages of its program.
 fn lowest(pid: u32) -> Result<f64> {
     let (begun, mut least) = (Instant::now(), f64::MAX);
@@ -178,6 +177,7 @@ fn lowest(pid: u32) -> Result<f64> {
     Ok(least)
 }
 
+/// Measures many containers, started and stopped by an agent and by calls of the engine; then their memory.
 fn many(engine: &ContainerEngine) -> Result<()> {
     let socket = engine.socket();
     let body = json!({
@@ -232,7 +232,7 @@ fn many(engine: &ContainerEngine) -> Result<()> {
     Ok(())
 }
 
-/// The time from the start of an agent until it has the tasks of one that died.
+/// Measures the time from the start of an agent until the agent has the tasks of a killed one.
 fn restart(engine: &ContainerEngine, kind: &Kind) -> Result<()> {
     let plugins = tempfile::tempdir()?;
     std::fs::copy(example_plugin("exampledriver"), plugins.path().join("exampledriver"))?;
@@ -257,7 +257,7 @@ fn restart(engine: &ContainerEngine, kind: &Kind) -> Result<()> {
     let begun = Instant::now();
     agent.run()?;
     ensure!(ids.len() == MANY, "{} allocations", ids.len());
-    // At once, because a measurement of a task takes a fixed time.
+    // All tasks together, because a measurement of a task takes a fixed time.
     at_once(|number| {
         eventually_within(Duration::from_secs(60), "the task to be there", || {
             let stats = agent.get(&format!("/v1/client/allocation/{}/stats", ids[number]))?;

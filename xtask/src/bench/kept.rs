@@ -1,7 +1,7 @@
 //! The figures that the repository keeps (`xtask/figures/`), and their comparison with a run.
 //!
-//! Times differ between machines, so only two kinds of figures are kept: memory, and times as multiples of a yardstick
-//! that the same run measures.
+//! Times differ between machines, so only two kinds of figures are kept: memory, and times as multiples of a
+//! yardstick that the same run measures.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// How far a figure may grow above the kept one.
+/// The largest accepted ratio of a figure to the kept figure.
 const MAX_GROWTH: f64 = 1.2;
 /// Units of figures that are comparable between machines. Less is better in both.
 const COMPARED: [&str; 2] = ["MiB", "x"];
@@ -20,7 +20,7 @@ pub struct Figure {
     pub bench: String,
     pub case: String,
     pub value: f64,
-    /// `x` is a multiple of the yardstick of the run.
+    /// The unit of the value; `x` is a multiple of the yardstick of the run.
     pub unit: String,
 }
 
@@ -34,14 +34,14 @@ pub fn record(figure: Figure) {
     }
 }
 
-/// What to do with the figures of a run.
+/// The use of the figures of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Print them only.
+    /// Print the figures only.
     Print,
-    /// Fail if one grew above the kept one.
+    /// Fail if a figure grew too far above the kept figure.
     Check,
-    /// Replace the kept ones.
+    /// Replace the kept figures.
     Keep,
 }
 
@@ -112,7 +112,7 @@ fn compare(measured: &[Figure], kept: &[Figure]) -> Vec<String> {
     grown
 }
 
-/// Returns the comparable figures, with those of the benches that ran replaced.
+/// Returns the comparable figures, with the figures of the benches that ran replaced.
 fn merged(kept: Vec<Figure>, measured: &[Figure]) -> Vec<Figure> {
     let ran = |bench: &str| measured.iter().any(|figure| figure.bench == bench);
     let mut all: Vec<Figure> = kept.into_iter().filter(|figure| !ran(&figure.bench)).collect();

@@ -1,5 +1,5 @@
-//! Measures networks of allocations under a real agent, on a host of its own: from the submission of a job in mode
-//! `bridge` to the first answer over HTTP on the mapped port, for one allocation and for many.
+//! Measures networks of allocations under a real agent, on a separate host. The time is that from the submission of a
+//! job in mode `bridge` to the first answer over HTTP on the mapped port. Jobs have one allocation, or many.
 
 use super::agent::{build, millis, put, wait_count};
 use super::{example, figure, median};
@@ -17,9 +17,9 @@ const MANY: u16 = 50;
 const FIRST_PORT: u16 = 24_000;
 /// The time in which the work after a start ends.
 const SETTLE: Duration = Duration::from_secs(15);
-/// The time in which an agent at rest is measured.
+/// The time over which an agent at rest is measured.
 const REST: Duration = Duration::from_secs(20);
-/// How long an answer may take.
+/// The timeout of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The server of the tasks, which answers from its working directory.
@@ -143,7 +143,7 @@ fn answers(to: SocketAddr) -> Result<bool> {
     Ok(text.contains(" 200 "))
 }
 
-/// The time from the start of the server to its answer, without an agent.
+/// Measures the time from the start of the server to its answer, without an agent.
 fn own_start() -> Result<f64> {
     let dir = std::env::temp_dir().join(format!("caravan-bench-networks-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;

@@ -5,8 +5,8 @@ use anyhow::{Context, Result, bail};
 /// The numbers of nodes and allocations for the whole server.
 const FLEETS: [(&str, &str); 2] = [("10000", "200000"), ("10000", "1000000")];
 
-/// Without arguments, measures single decisions. With `fill` or `e2e`, measures state and scheduler alone, or a whole
-/// server, while a cluster fills. Numbers after that replace the default nodes and allocations.
+/// Measures single decisions. With `fill` or `e2e`, measures state and scheduler alone, or a whole server, while a
+/// cluster fills. Numbers after that replace the default nodes and allocations.
 pub fn run(arguments: &[String], release: bool) -> Result<()> {
     let arguments: Vec<&str> =
         arguments.iter().map(String::as_str).filter(|argument| !argument.starts_with("--")).collect();

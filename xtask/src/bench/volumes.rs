@@ -1,5 +1,5 @@
-//! Measures volumes: many mounts with a slow plugin, one failing volume beside healthy ones, and a
-//! large idle state of volumes.
+//! Measures volumes: many mounts with a slow plugin, one failing volume next to healthy ones, and a large idle state
+//! of volumes.
 
 use super::agent::{build, millis, put, wait_count};
 use super::{figure, median};
@@ -18,7 +18,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The number of volumes that are mounted together, and beside a failing one.
+/// The number of volumes that are mounted together, and next to a failing one.
 const MOUNTS: usize = 200;
 const BESIDE: usize = 40;
 /// The agent's default of `volume_calls_per_plugin`.
@@ -40,7 +40,7 @@ pub fn run(release: bool) -> Result<()> {
     large_state()
 }
 
-/// Measures mounts with a slow plugin.
+/// Measures mounts with a slow plugin, alone and next to a volume that always fails.
 fn mounts() -> Result<()> {
     let agent = Agent::with(AgentOptions::default())?;
     let san = agent.dir().join("san");

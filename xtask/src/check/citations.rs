@@ -35,8 +35,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
         })
         .collect();
     let mut findings = Vec::new();
-    // The reference pages cite each other by short names, as their first lines explain. The tests of these checks hold
-    // citations that do not open.
+    // The reference pages cite each other by short names, as their first lines explain. The tests of these checks
+    // hold citations that do not open.
     let exempt = ["docs/reference/", "xtask/src/check/"];
     let cites =
         |source: &&Source| !source.is_generated() && !exempt.iter().any(|dir| source.path.starts_with(dir));

@@ -1,5 +1,5 @@
-//! Checks that crates depend only on crates of their own or lower layers, and that servers and clients never depend on
-//! each other.
+//! Checks that crates depend only on crates of their own or lower layers, and that servers and clients never depend
+//! on each other.
 
 use super::Finding;
 use anyhow::Context as _;

@@ -1,4 +1,4 @@
-//! Checks that no file is too long to read at once.
+//! Checks that no file is too long to read in one piece.
 
 use super::{Finding, Source};
 

@@ -31,7 +31,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
 
 /// Returns a finding for a module `a/mod.rs`: the module `a` is the file `a.rs`, its parts are in `a/`.
 fn module(source: &Source) -> Option<Finding> {
-    // A file below `tests` is a test program of its own, so that what programs share is `mod.rs` there.
+    // A file below `tests` is a separate test program, so that code that programs share is in `mod.rs` there.
     let folder = source.path.strip_suffix("/mod.rs").filter(|folder| folder.contains("/src/"))?;
     Some(Finding::new(&source.path, format!("the module is the file {folder}.rs")))
 }

@@ -44,7 +44,7 @@ pub(super) fn build(
 fn fields(data: &Tree, program: &Program, release: &Release) -> String {
     let depends = match program.linkage {
         Linkage::Static => String::new(),
-        // The unwinder of the compiler is a library of its own.
+        // The unwinder of the compiler is a separate library.
         Linkage::Glibc(major, minor) => format!("Depends: libc6 (>= {major}.{minor}), libgcc-s1\n"),
     };
     format!(

@@ -28,7 +28,7 @@ fn pages(tree: &mut Tree, command: &Command, name: &str) -> anyhow::Result<()> {
     let mut page = Vec::new();
     let manual = clap_mangen::Man::new(shown).section("1").manual("Caravan").date("");
     manual.source(format!("Caravan {}", env!("CARGO_PKG_VERSION"))).render(&mut page)?;
-    // Users know long flags with one dash; the page writes a dash as `\-`.
+    // Users write long flags with one dash; the page writes a dash as `\-`.
     let page = String::from_utf8(page)?.replace(r"\-\-", r"\-");
     tree.file(&format!("man/man1/{name}.1.gz"), 0o644, gzip(page.as_bytes())?);
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {

@@ -1,4 +1,4 @@
-//! The facts of a program file that decide what can be packed.
+//! The facts of a program file on which its packages depend.
 
 use anyhow::{Context, bail};
 use std::path::Path;

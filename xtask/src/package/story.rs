@@ -1,4 +1,5 @@
-//! The Debian package on this system's own dpkg: installed, upgraded, removed and purged in a copy of the root directory.
+//! The Debian package on this system's own dpkg: installed, upgraded, removed and purged in a copy of the root
+//! directory.
 
 use super::{Program, Release, Tree, debian_package};
 use anyhow::{Context, Result, ensure};
@@ -7,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a script in a mount namespace of its own, in which `$ROOT` is a writable copy of the root directory.
+/// Runs a script in a separate mount namespace, in which `$ROOT` is a writable copy of the root directory.
 fn in_copy(script: &str, package: &Path) -> Result<String> {
     let set_up = "set -e\nmount --make-rprivate /\nmount -t tmpfs tmpfs /mnt\nmkdir /mnt/upper /mnt/work /mnt/root\n\
                   mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/upper,workdir=/mnt/work /mnt/root\n\
@@ -25,7 +26,8 @@ fn in_copy(script: &str, package: &Path) -> Result<String> {
 #[test]
 fn the_package_installs_upgrades_and_purges_without_touching_data() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    // The program itself: what is packed must run. A stripped copy keeps the test quick.
+    // The package contains the program itself, because the packed program must run. A stripped copy keeps the test
+    // quick.
     let stripped = dir.path().join("caravan");
     let status = Command::new("strip").arg("-o").arg(&stripped).arg(program()).status().context("strip")?;
     ensure!(status.success(), "strip: {status}");

@@ -44,7 +44,7 @@ fn the_loader_and_the_machine_are_read_from_the_program() {
     assert!(Program::of(other).is_err(), "i386");
 }
 
-/// Debian's own tool reads the package, and each control file is as stated.
+/// Checks that Debian's own tool reads the package, and that each control file has the expected content.
 #[test]
 fn dpkg_reads_the_package() {
     let dir = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ fn dpkg_reads_the_package() {
     }
 }
 
-/// Each blob has the name of its digest, and the index leads to the layer.
+/// Checks that each blob has the name of its digest, and that the index leads to the layer.
 #[test]
 fn the_image_is_a_layout_whose_digests_hold() {
     let image = built(true).pop().unwrap().1;

@@ -11,7 +11,7 @@ pub(super) struct Tree(BTreeMap<String, Entry>);
 
 pub(super) struct Entry {
     pub(super) mode: u32,
-    /// `None` is a directory.
+    /// The content of a file; `None` for a directory.
     pub(super) content: Option<Vec<u8>>,
 }
 

@@ -100,8 +100,8 @@ impl Built {
         Ok(())
     }
 
-    /// Returns a job for each test program. The tests get the built programs, which they would build themselves
-    /// otherwise.
+    /// Returns a job for each test program. The tests receive the paths of the built programs, which they would
+    /// otherwise build themselves.
     pub(super) fn jobs(self, filters: &[String]) -> Vec<Job> {
         let mut variables = Vec::new();
         let known = [

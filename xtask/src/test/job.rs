@@ -15,7 +15,7 @@ const STORIES: [&str; 2] = ["caravan-e2e", "caravan-docker"];
 const PURE: &str = "crates/core";
 /// The largest number of failed tests of a program that are repeated. More of them are no accident of the load.
 const MAX_REPEATED: usize = 3;
-/// How often the end of a program is looked for.
+/// The interval at which the runner checks whether a program has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A program to run.
@@ -24,7 +24,7 @@ pub(super) struct Job {
     package: String,
     target: String,
     command: Command,
-    /// Whether failed tests run once more, by themselves: their processes and timers share two processors with other tests.
+    /// Whether failed tests run again, alone: their processes and timers share two processors with other tests.
     repeatable: bool,
 }
 
@@ -42,15 +42,15 @@ pub(super) struct Outcome {
     pub(super) log: PathBuf,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Passed,
-    /// Some tests failed beside other programs and passed by themselves.
+    /// Some tests failed next to other programs and passed alone.
     Unstable(Vec<String>),
-    /// With the exit status.
+    /// The program failed with this exit status.
     Failed(String),
-    /// Ended by the runner after its time, with the tests that had not ended.
+    /// The runner ended the program after the timeout; the tests that had not ended.
     TimedOut(Vec<String>),
     /// The program did not run.
     NotRun(String),
@@ -106,14 +106,14 @@ impl Job {
         Outcome { name, end, passed, failed, took: began.elapsed(), log }
     }
 
-    /// Returns whether the failed tests of the outcome run once more.
+    /// Returns whether the failed tests of the outcome run again.
     pub(super) fn repeats(&self, outcome: &Outcome) -> bool {
         self.repeatable
             && matches!(outcome.end, End::Failed(_))
             && (1..=MAX_REPEATED).contains(&outcome.failed.len())
     }
 
-    /// Runs the failed tests of an outcome once more, one after the other. The log of the first run is kept.
+    /// Runs the failed tests of an outcome again, one after the other. The log of the first run is kept.
     pub(super) fn repeat(&mut self, outcome: Outcome, logs: &Path) -> Outcome {
         let log = log(logs, &format!("{}-again", self.name()));
         self.command.arg("--exact").args(&outcome.failed).env("RUST_TEST_THREADS", "1");
@@ -132,7 +132,7 @@ impl Job {
     fn execute(&mut self, log: &Path) -> Result<End> {
         let output = File::create(log).with_context(|| format!("creating {}", log.display()))?;
         self.command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
-        // A group of its own: the processes of a hung program are ended with it.
+        // A separate process group: the processes of a hung program are ended with it.
         let mut child = self.command.process_group(0).spawn().context("starting the program")?;
         match wait(&mut child, PROGRAM_TIMEOUT)? {
             Some(status) if status.success() => Ok(End::Passed),
@@ -193,7 +193,7 @@ pub(super) fn results(log: &str) -> (usize, Vec<String>) {
             _ => {}
         }
     }
-    // Output of a process that a test starts may stand between the name of the test and its result.
+    // Output of a process that a test starts may be between the name of the test and its result.
     (passed.max(summed), failed)
 }
 

@@ -1,8 +1,8 @@
-//! The JSON shape of Rust types, found by letting them read themselves: a deserializer that records which kinds of values a
-//! type asks for, and answers each question with an empty value.
+//! The JSON shape of Rust types, found by deserializing them. The deserializer records the kinds of values that a
+//! type requests, and returns an empty value for each request.
 //!
-//! The types stay as they are, and the program has no part of this. Derived descriptions (ts-rs, schemars) would need an
-//! attribute at each field with its own form (`serde(with = ...)`), and could differ from what serde does.
+//! The types stay unchanged, and the program contains none of this code. Derived descriptions (ts-rs, schemars) would
+//! need an attribute at each field with `serde(with = ...)`, and could differ from the behaviour of serde.
 
 use serde::Deserialize;
 use serde::de::value::StrDeserializer;
@@ -40,11 +40,11 @@ pub(super) enum Type {
     Words(&'static [&'static str]),
 }
 
-/// The named types that a trace has met.
+/// The named types that a trace has found.
 #[derive(Debug, Default)]
 pub(super) struct Types {
     found: RefCell<BTreeMap<&'static str, Type>>,
-    /// The names of types that read themselves by another type, by the name of that type.
+    /// The names of types that deserialize as another type, by the name of that type.
     renamed: RefCell<BTreeMap<&'static str, &'static str>>,
     /// Names that a struct also accepts for another of its fields.
     aliases: RefCell<BTreeSet<(&'static str, &'static str)>>,
@@ -55,7 +55,7 @@ impl Types {
     pub(super) fn trace<T: for<'de> Deserialize<'de>>(&self) -> anyhow::Result<&'static str> {
         let shape = RefCell::new(Shape::Unknown);
         let name = std::any::type_name::<T>();
-        // A struct reports an alias only by refusing it: the next attempt leaves the alias out.
+        // A struct reports an alias only by refusing it: the next attempt omits the alias.
         loop {
             let known = self.aliases.borrow().len();
             match T::deserialize(Tracer { types: self, shape: &shape }) {
@@ -76,7 +76,7 @@ impl Types {
         }
     }
 
-    /// Returns the types by the names under which they read themselves, and their own names where these differ.
+    /// Returns the types by the names under which they deserialize, and their own names where these differ.
     pub(super) fn into_inner(self) -> (BTreeMap<&'static str, Type>, BTreeMap<&'static str, &'static str>) {
         (self.found.into_inner(), self.renamed.into_inner())
     }
@@ -92,7 +92,7 @@ impl Types {
     }
 }
 
-/// A deserializer that stores the shape of what is asked for.
+/// A deserializer that stores the shape of the requested value.
 #[derive(Clone, Copy)]
 struct Tracer<'a> {
     types: &'a Types,

@@ -14,10 +14,10 @@ const HEAD: &str = "\
 // which lists the types.
 ";
 
-/// What is known about a type besides its shape: its default as JSON, if servers write the type.
+/// The default, as JSON, of each type that servers write, by the name of the type.
 type Defaults = BTreeMap<&'static str, Value>;
 
-/// Adds types that servers write. Fields that a default leaves out may be absent.
+/// Adds types that servers write. Fields that a default omits may be absent.
 macro_rules! written {
     ($types:ident, $defaults:ident, $($type:ty),* $(,)?) => {
         $(add_written::<$type>(&$types, &mut $defaults)?;)*
@@ -44,7 +44,7 @@ fn add_written<T: Default + Serialize + for<'de> Deserialize<'de>>(
 pub(super) fn file() -> anyhow::Result<String> {
     let all = Types::default();
     let mut defaults = Defaults::new();
-    // Types within these are in the file too. They stand here if their JSON leaves fields out.
+    // Types within these are in the file too. They are listed here if their JSON omits fields.
     written!(
         all,
         defaults,
@@ -138,8 +138,8 @@ fn write(
     }
 }
 
-/// Returns the line of a field. `written` is the value in the default of a type that servers write: `Some(None)` means that
-/// the field is left out there.
+/// Returns the line of a field. `written` is the value in the default of a type that servers write: `Some(None)`
+/// means that the field is omitted there.
 fn member(
     name: &str,
     shape: &Shape,

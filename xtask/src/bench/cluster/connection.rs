@@ -13,8 +13,8 @@ use tokio::time::timeout;
 /// The timeout of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs `one` for each number below `count` at the same time, on this thread, and returns the results. The servers share the
-/// processors with the bench: a thread for each connection would cost them a switch for each request.
+/// Runs `one` for each number below `count` at the same time, on this thread, and returns the results. The servers
+/// share the processors with the bench: a thread for each connection would cost them a switch for each request.
 pub(super) fn concurrently<T, F>(count: usize, one: impl Fn(usize) -> F) -> Result<Vec<T>>
 where
     F: Future<Output = Result<T>>,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// The timeout for a write to be acknowledged after the leader is lost.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The pause between two attempts to write: far below the figure.
+/// The pause between two attempts to write: far below the measured time.
 const ATTEMPT_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(super) fn run(kills: usize, transfers: usize) -> Result<()> {

@@ -33,7 +33,7 @@ pub(super) fn run(state: usize, writes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Writes a large state, and measures the time that an empty server takes to become a voter with that state.
+/// Writes a large state, and measures the time until an empty server has received that state.
 fn join(servers: &mut Servers, state: usize) -> Result<()> {
     let count = state * 1_000_000 / LARGE_VALUE;
     let value = "x".repeat(LARGE_VALUE);

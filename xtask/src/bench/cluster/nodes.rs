@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The number of nodes that register at the same time.
 const JOINING: usize = 64;
-/// The time within which a node must join, and its pause before it tries again.
+/// The time within which a node must join, and the pause before its next attempt.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// The time after a leader change in which nodes must not be declared down: longer than a heartbeat and its grace.
@@ -28,7 +28,7 @@ pub(super) fn run(count: usize) -> Result<()> {
     let ghosts: Vec<Ghost> = runtime.block_on(async {
         let servers = &servers;
         let others = &others;
-        // A server limits the connections of nodes that it does not know. A node that is refused tries again.
+        // A server limits the connections of unknown nodes. A refused node retries.
         let join = |n: usize| async move {
             let ghost = Ghost::new(servers.get(others[n % others.len()]), n);
             let begun = Instant::now();
@@ -80,8 +80,8 @@ pub(super) fn run(count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns the local addresses of this program's TCP connections to a server's port. Servers have connections to each other
-/// too, which they open again for a new leader.
+/// Returns the local addresses of this program's TCP connections to a server's port. Servers have connections to each
+/// other too, which they open again for a new leader.
 fn connected(address: &str) -> Result<BTreeSet<String>> {
     let port: u16 = address.rsplit(':').next().unwrap_or_default().parse()?;
     let suffix = format!(":{port:04X}");

@@ -22,7 +22,7 @@ const SINGLE: usize = 500;
 const VALUE: usize = 1024;
 
 pub(super) fn run() -> Result<()> {
-    // As an operator runs them: servers of tests log every detail.
+    // Log as an operator's servers do: servers of tests log every detail.
     let servers = Servers::with(3, "log_level = \"INFO\"\n")?;
     servers.wait_voters(3)?;
     let (leader, follower) = (servers.wait_leader()?, servers.follower()?);
@@ -60,7 +60,7 @@ pub(super) fn run() -> Result<()> {
 }
 
 fn at_rest(follower: &Agent) -> Result<()> {
-    // After this time the start is over; nothing is asserted.
+    // After this time the start has ended; nothing is asserted.
     thread::sleep(Duration::from_secs(5));
     let before = processor_time(follower.pid())?;
     thread::sleep(3 * SPAN);

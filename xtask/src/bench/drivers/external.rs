@@ -1,4 +1,4 @@
-//! Measures what the agent adds to the start of a task of an external driver: the pipes, the collector of the output,
+//! Measures the agent's share of the start of a task of an external driver: the pipes, the collector of the output,
 //! and the stored handle.
 
 use super::{ROUNDS, print};
