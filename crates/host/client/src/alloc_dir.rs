@@ -12,11 +12,12 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1024 * 1024;
-/// Every user may enter; only the agent changes entries.
+/// The access of a directory that every user may enter, and whose entries only the agent changes.
 const ENTERED: Access = Access { mode: 0o755, owner: Owner { uid: None, gid: None } };
-/// Every user may create entries, but only an entry's owner may rename or remove it: the agent's own entries stay.
+/// The mode of a directory in which every user may create entries. Only the owner of an entry may rename or remove
+/// the entry, so the agent's own entries stay.
 const STICKY: u32 = 0o1777;
-/// Every user may create, rename and remove entries.
+/// The mode of a directory in which every user may create, rename and remove entries.
 const WRITABLE: u32 = 0o777;
 const PRIVATE: u32 = 0o700;
 

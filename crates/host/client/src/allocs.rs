@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What the set of allocations needs beside its runners.
+/// The parts of the client that the set of allocations uses, besides its runners.
 #[derive(Debug)]
 pub(crate) struct AllocsParts {
     /// The durable client state.
@@ -32,7 +32,7 @@ pub(crate) struct AllocsParts {
     pub(crate) holders: Holders,
     /// The CSI volumes, for reports about claims of lost allocations.
     pub(crate) volumes: VolumeManager,
-    /// Cancelled when the agent ends; tasks keep running.
+    /// The token that is cancelled when the agent ends; tasks keep running.
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -70,8 +70,9 @@ impl Allocs {
         self.begin(Arc::new(alloc), records, Vec::new());
     }
 
-    /// Returns the runners on this node that stop to make room for an allocation: the one that it replaces, and those
-    /// that were preempted for it. Plugins are excluded, because a plugin may have to serve until its successor does.
+    /// Returns the runners on this node that stop to make room for an allocation: its predecessor, and the
+    /// allocations that were preempted for it. Plugins are excluded, because a plugin may have to serve until its
+    /// successor does.
     fn before(&self, alloc: &Allocation) -> Vec<AllocRunner> {
         let runners = self.lock();
         let ids = alloc.preempted_allocations.iter().chain([&alloc.previous_allocation]);
@@ -237,7 +238,7 @@ impl Allocs {
     /// Stops and removes all allocations: users of plugins first, then the plugins.
     pub(crate) async fn destroy_all(&self) {
         {
-            // With the lock, no allocation begins after the list of those to end.
+            // Under the lock: an allocation that begins later finds `ending` set, and does not run.
             let _runners = self.lock();
             self.ending.store(true, Ordering::SeqCst);
         }

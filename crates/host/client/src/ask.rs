@@ -51,8 +51,8 @@ impl Handle {
         Ok(self.allocs.get(alloc)?.services().book.all())
     }
 
-    /// Returns the state, now and later, of the checks on which an allocation's health depends. The number is how many
-    /// such checks exist once all tasks run.
+    /// Returns the current and later counts of the checks on which an allocation's health depends. The number counts
+    /// these checks once all tasks run.
     ///
     /// # Errors
     /// If the allocation is unknown.

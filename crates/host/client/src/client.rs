@@ -45,8 +45,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// A client whose state is open: its node is known, and nothing runs. The connection to the servers needs the identity of
-/// the node, so it is made between [`Client::open`] and [`Client::connect`].
+/// A client whose state is open: the identity of its node is loaded, and nothing runs. The connection to the servers
+/// needs this identity, so the agent creates the connection between [`Client::open`] and [`Client::connect`].
 #[derive(Debug)]
 pub struct Client {
     config: ClientConfig,
@@ -105,7 +105,7 @@ impl Client {
     /// Connects the client with its servers and drivers. Nothing runs before [`Service::run`].
     ///
     /// # Errors
-    /// If mounts of an earlier agent cannot be swept.
+    /// If mounts of an earlier agent cannot be removed.
     pub fn connect(
         self,
         servers: Arc<dyn Servers>,
@@ -321,9 +321,9 @@ pub struct Service {
     volumes: VolumeManager,
     left_mounts: LeftMounts,
     cores: Cores,
-    /// Cancelled when the agent ends; tasks keep running.
+    /// The token that is cancelled when the agent ends; tasks keep running.
     shutdown: CancellationToken,
-    /// Cancelled once the allocations of an earlier agent are restored.
+    /// The token that is cancelled once the allocations of an earlier agent are restored.
     all_restored: CancellationToken,
     allocs: Allocs,
     restored: Vec<Allocation>,
@@ -336,8 +336,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Runs until cancelled. Tasks keep running afterwards, except those of a development agent, which are stopped and
-    /// removed.
+    /// Runs until cancelled. Tasks keep running afterwards, but a development agent stops and removes its tasks.
     pub async fn run(self, cancel: CancellationToken) {
         let Self { config, csi_dir, store, contact, plugins, volumes, left_mounts, .. } = self;
         let Self { cores, shutdown, all_restored, allocs, restored, mut records, networks, .. } = self;
@@ -424,7 +423,7 @@ pub struct Handle {
     pub(crate) link: Link,
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) meta: Arc<NodeMetadata>,
-    /// Cancelled once the allocations of an earlier agent are restored.
+    /// The token that is cancelled once the allocations of an earlier agent are restored.
     pub(crate) restored: CancellationToken,
     /// The server for API requests of tasks.
     pub(crate) task_api: Served,
@@ -440,7 +439,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Changes which Consul and Vault servers the node fingerprints.
+    /// Replaces the Consul and Vault servers that the node fingerprints.
     pub fn set_neighbours(&self, neighbours: Neighbours) {
         let with_local = with_local(&self.config, neighbours);
         self.neighbours.send_if_modified(|now| {
@@ -514,7 +513,7 @@ impl Handle {
     pub fn task_started(&self, alloc: &AllocId, task: &str) -> Result<bool, ClientError> {
         self.allocs.get(alloc)?.task_started(task)
     }
-    /// Returns the status of an allocation and the states of its tasks as this node knows them.
+    /// Returns the status of an allocation and the states of its tasks, as recorded on this node.
     ///
     /// # Errors
     /// If the allocation is unknown.
@@ -541,7 +540,7 @@ impl Handle {
         }
         self.allocs.get(alloc)?.signal(task, if known { signal } else { "SIGINT" }).await
     }
-    /// Returns counts and times since the agent started: of hooks, starts and ends of tasks.
+    /// Returns the counts and durations of hooks, starts and ends of tasks since the agent started.
     pub fn meters(&self) -> caravan_meters::Meters {
         self.meters.clone()
     }

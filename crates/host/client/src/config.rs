@@ -60,7 +60,7 @@ pub struct ClientConfig {
     pub disk_total_mb: Option<i64>,
     /// Free disk space in MB; if absent, the detected value.
     pub disk_free_mb: Option<i64>,
-    /// The interface whose addresses the node uses; if absent, that of the default route.
+    /// The interface whose addresses the node uses; if absent, the interface of the default route.
     pub network_interface: Option<String>,
     /// The family whose addresses come first.
     pub address_family: AddressFamily,

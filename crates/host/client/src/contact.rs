@@ -22,11 +22,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// After this time, the node is registered without the drivers that have not fingerprinted yet.
+/// The time after which the node is registered without the drivers that have not fingerprinted yet.
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(60);
-/// After this time, the node is registered without the host volumes whose plugins have not answered yet.
+/// The time after which the node is registered without the host volumes whose plugins have not answered yet.
 const VOLUME_TIMEOUT: Duration = Duration::from_secs(10);
-/// Changes of the node within this time after a registration are sent together.
+/// The time after a registration in which changes of the node are collected and sent together.
 const GATHER: Duration = Duration::from_millis(100);
 /// The TTL if the servers return none.
 const DEFAULT_TTL: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest pause after a failed call; shorter if the lease or the heartbeat's TTL is short.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// The intervals that the servers request: how often they need a heartbeat, and how often the node needs an answer.
+/// The intervals that the servers request: the time between heartbeats, and the longest time without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pace {
     ttl: Duration,
@@ -81,8 +81,8 @@ enum Failure {
 }
 
 impl Failure {
-    /// Returns the pause before the next call. The first call after a silent server is made at once, because it goes to
-    /// another server.
+    /// Returns the pause before the next call. The first call after a timeout is sent immediately, because another
+    /// server receives it.
     fn pause(&self, pace: Pace, backoff: &mut Backoff) -> Duration {
         let is_first = backoff.is_fresh();
         let pause = backoff.delay().min(pace.pause());
@@ -99,10 +99,10 @@ impl fmt::Display for Failure {
     }
 }
 
-/// When the servers last answered a heartbeat, and the TTL that they returned. Clones share the time.
+/// The time of the last answered heartbeat, and the TTL that the servers returned. Clones share the time.
 pub(crate) type LastHeartbeat = Arc<watch::Sender<Option<(std::time::Instant, Duration)>>>;
 
-/// What the contact with the servers needs.
+/// The parts of the client that the contact with the servers uses.
 #[derive(Debug)]
 pub(crate) struct ContactParts {
     pub(crate) link: Link,
@@ -180,7 +180,7 @@ fn heartbeat(parts: &ContactParts) -> NodeHeartbeat {
     }
 }
 
-/// Keeps contact for as long as it is polled.
+/// Keeps contact with the servers while the returned future is polled.
 pub(crate) async fn stay(parts: ContactParts, allocs: Allocs) {
     let first = async {
         tokio::join!(
@@ -243,7 +243,7 @@ async fn register(parts: &ContactParts, allocs: &Allocs, registered: &watch::Sen
                     tracing::info!(node = %parts.link.identity.node_id, "node registered");
                 }
                 pace = live(parts, allocs, &mut node, pace).await;
-                // Later changes are sent together, but the first change is sent at once.
+                // Later changes are sent together, but the first change is sent immediately.
                 tokio::time::sleep_until(announced + GATHER).await;
             }
             Err(error) => {
@@ -255,7 +255,8 @@ async fn register(parts: &ContactParts, allocs: &Allocs, registered: &watch::Sen
     }
 }
 
-/// Reports all allocations if the servers had marked the node as down: it is not ready before that.
+/// Reports all allocations if the servers have not marked the node as ready, because they do so only after these
+/// reports.
 fn in_step(contact: &NodeContact, allocs: &Allocs) {
     if !contact.unknown && contact.status != NodeStatus::Ready {
         allocs.tell_all();
@@ -297,8 +298,8 @@ async fn live(
     }
 }
 
-/// Returns the pause after an answered heartbeat. The servers may be creating the key that signs identities, so a node
-/// without one asks again sooner; servers of earlier versions sign none.
+/// Returns the pause after an answered heartbeat. The servers may be creating the key that signs identities, so a
+/// node without an identity sends the next heartbeat sooner. Servers of earlier versions sign no identities.
 fn pause_after(pace: Pace, is_signed: bool, unsigned: &mut Backoff) -> Duration {
     if is_signed {
         unsigned.reset();

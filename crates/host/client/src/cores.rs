@@ -1,5 +1,6 @@
-//! The processors of tasks. A task with reserved cores (`resources { cores }`) runs on these and alone; all other tasks
-//! run on the rest. Control groups enforce that; on a host without the cpuset controller, no cores can be reserved.
+//! The processors of tasks. A task with reserved cores (`resources { cores }`) runs only on these cores, and no other
+//! task uses them. All other tasks run on the remaining processors. Control groups enforce that; on a host without
+//! the cpuset controller, no cores can be reserved.
 
 use crate::config::ClientConfig;
 use caravan_drivers::Processors;
@@ -35,7 +36,7 @@ struct Inner {
 struct State {
     /// Reserved cores by allocation, then task.
     held: BTreeMap<AllocId, BTreeMap<String, Vec<u16>>>,
-    /// Whether the allocations of an earlier agent are known.
+    /// Whether the allocations of an earlier agent are restored.
     ready: bool,
     /// The shared processors as last written to the kernel.
     applied: Option<String>,
@@ -65,7 +66,7 @@ impl Cores {
         &self.inner.reservable
     }
 
-    /// Reserves the cores that an allocation's tasks were given.
+    /// Reserves the cores that the plan assigned to an allocation's tasks.
     pub(crate) fn hold(&self, alloc: &Allocation) {
         let assigned = alloc.allocated_resources.iter().flat_map(|assigned| &assigned.tasks);
         let cores = assigned.filter(|(_, task)| !task.cpu.reserved_cores.is_empty());
@@ -107,13 +108,13 @@ impl Cores {
         }
     }
 
-    /// Returns the shared processors and their changes; `None` as long as tasks cannot be confined.
+    /// Returns the shared processors and their changes; `None` before their first write to the kernel.
     pub(crate) fn changes(&self) -> watch::Receiver<Option<String>> {
         self.inner.changes.subscribe()
     }
 
-    /// Writes the shared processors again after the start of a task. If every group has a list of its own, the new
-    /// group's list may be outdated.
+    /// Writes the shared processors again after the start of a task. If every group has a separate list, the list of
+    /// the new group may be outdated.
     pub(crate) fn started(&self) {
         if self.inner.shared.as_ref().is_some_and(|shared| shared.group().is_none()) {
             let mut state = self.lock();
@@ -165,8 +166,8 @@ impl Inner {
     }
 }
 
-/// Returns the processors that control groups can be given, and the sharing below the agent's parent. Returns `None` if
-/// the host has no control groups for that.
+/// Returns the processors that control groups can use, and the shared processors below the agent's parent group.
+/// Returns `None` if the host has no control groups for that.
 fn look(config: &ClientConfig) -> Result<Option<(BTreeSet<u16>, SharedCpus)>, String> {
     let described = |error: caravan_sys::Error| caravan_sys::describe(&error);
     let Some(hierarchy) = Hierarchy::detect().map_err(described)? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! CSI on a client: which plugins run here ([`registry`]), an instance for each ([`manager`]), their supervision
+//! CSI on a client: the plugins that run here ([`registry`]), an instance for each ([`manager`]), their supervision
 //! as tasks ([`supervisor`]), and the volumes they mount ([`volumes`], with the [`ledger`]).
 
 mod controller;
@@ -34,7 +34,7 @@ use caravan_types::job::MountOptions;
 use caravan_types::volume::{AccessMode, AttachmentMode, Usage};
 use std::path::{Path, PathBuf};
 
-/// Why a CSI operation failed on this node.
+/// The reason that a CSI operation failed on this node.
 #[derive(Debug, thiserror::Error)]
 pub enum CsiFault {
     /// The plugin is not available on this node.
@@ -44,7 +44,7 @@ pub enum CsiFault {
         role: &'static str,
         /// Id of the plugin.
         plugin: String,
-        /// Why the plugin cannot be used, as far as the client knows.
+        /// The description of the plugin's health, or a sentence that the plugin does not run on this node.
         reason: String,
     },
     /// The plugin returned an error, or cannot be reached.

@@ -23,13 +23,13 @@ use tokio_util::sync::CancellationToken;
 /// The longest pause between two attempts to start a plugin that ends again and again.
 const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(120);
 
-/// A plugin that runs for this time and then ends is started again without a pause.
+/// The run time after which a plugin that ends is started again without a pause.
 const STEADY: Duration = Duration::from_secs(60);
 
 /// The first and the longest pause after a failure of statistics.
 const STATS_PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30 * 60));
 
-/// Why devices cannot be reserved for a task.
+/// The reason that devices cannot be reserved for a task.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeviceFault {
     /// No plugin has the device any more.
@@ -58,7 +58,7 @@ fn instances(ids: &[String]) -> String {
     }
 }
 
-/// The device plugins and what they found. Clones share them.
+/// The device plugins and the devices that they reported. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceManager {
     inner: Arc<Inner>,
@@ -81,11 +81,11 @@ struct Plugin {
     stats: Mutex<Vec<DeviceGroupStats>>,
 }
 
-/// How a stream of reports ended.
+/// The end of a stream of reports.
 enum End {
-    /// The plugin's process is gone; a new one may report.
+    /// The plugin's process has ended; a new process may report.
     Gone,
-    /// The plugin is not used any more.
+    /// The plugin is not used any more, with the reason.
     Over(String),
 }
 
@@ -100,7 +100,7 @@ impl DeviceManager {
         Self { inner: Arc::new(Inner { plugins, node, interval, silent }) }
     }
 
-    /// Waits until every plugin has reported, or failed to; after `patience` the missing ones are logged.
+    /// Waits until every plugin has reported or failed. After `patience`, the missing plugins are logged.
     pub(crate) async fn first_fingerprints(&self, patience: Duration) {
         let mut silent = self.inner.silent.subscribe();
         let all = silent.wait_for(BTreeSet::is_empty);
@@ -134,7 +134,7 @@ impl DeviceManager {
         futures::future::join_all(self.inner.plugins.iter().map(|plugin| plugin.plugin.shutdown())).await;
     }
 
-    /// Follows the reports of a plugin for as long as it is used. Returns why it is not used any more.
+    /// Follows the reports of a plugin until it is not used any more, and returns the reason.
     async fn follow(&self, plugin: &Plugin) -> String {
         let mut backoff = Backoff::new(Duration::from_secs(5), LONGEST_RESTART_PAUSE);
         let mut ended_before = false;
@@ -148,7 +148,7 @@ impl DeviceManager {
                 backoff.reset();
                 ended_before = false;
             }
-            // A new process is tried at once, while the devices stay. If that ends soon too, they vanish.
+            // A new process starts immediately, while the devices stay listed. If it ends soon too, they are removed.
             if ended_before {
                 self.found(plugin, Vec::new());
                 tokio::time::sleep(backoff.delay()).await;
@@ -180,7 +180,7 @@ impl DeviceManager {
         }
     }
 
-    /// Records the devices of a plugin and writes those of all plugins into the node.
+    /// Records the devices of a plugin and writes the devices of all plugins into the node.
     fn found(&self, plugin: &Plugin, groups: Vec<DeviceGroup>) {
         let changed = {
             let mut known = plugin.groups.lock();
@@ -258,10 +258,10 @@ impl DeviceManager {
         assigned.iter().map(own).collect()
     }
 
-    /// Returns what a task needs in order to use the instances that the scheduler assigned to it.
+    /// Returns the reservation of the instances that the scheduler assigned to a task.
     ///
     /// # Errors
-    /// If an instance is gone, or its plugin refuses.
+    /// If no plugin has an instance any more, or its plugin refuses.
     pub(crate) async fn reserve(&self, assigned: &[AllocatedDevice]) -> Result<Reservation, DeviceFault> {
         let mut all = Reservation::default();
         for device in assigned {

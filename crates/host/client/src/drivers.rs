@@ -1,4 +1,5 @@
-//! All drivers of the client: fingerprinted at once and then periodically, changes written into the node.
+//! The drivers of the client: fingerprinted immediately and then periodically, with each change written into the
+//! node.
 
 use crate::allocs::Allocs;
 use crate::clock;
@@ -46,7 +47,7 @@ impl DriverManager {
         self.drivers.get(name).cloned()
     }
 
-    /// Waits until every driver has completed a fingerprint; after `patience` the missing ones are logged.
+    /// Waits until every driver has completed a fingerprint. After `patience`, the missing drivers are logged.
     pub(crate) async fn first_fingerprints(&self, patience: Duration) {
         let mut silent = self.silent.subscribe();
         let all = silent.wait_for(BTreeSet::is_empty);
@@ -59,7 +60,7 @@ impl DriverManager {
         }
     }
 
-    /// Fingerprints all drivers at once and then periodically, until cancelled. No fingerprint starts after that.
+    /// Fingerprints all drivers immediately and then periodically, until cancelled. No fingerprint starts after that.
     pub(crate) async fn run(self, cancel: CancellationToken) {
         let each = self.drivers.values().map(|driver| {
             let (this, driver) = (self.clone(), Arc::clone(driver));
@@ -82,7 +83,7 @@ impl DriverManager {
         }
     }
 
-    /// Ends what drivers keep running besides tasks. No task is watched any more.
+    /// Ends the processes and watches that drivers keep besides tasks. Drivers report no ends of tasks afterwards.
     pub(crate) async fn shut_down(&self) {
         futures::future::join_all(self.drivers.values().map(|driver| driver.shutdown())).await;
     }
@@ -169,7 +170,7 @@ mod tests {
     use caravan_types::node::Node;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A driver that counts fingerprints; a late one never answers.
+    /// A driver that counts its fingerprints; with `late`, no fingerprint completes.
     #[derive(Debug)]
     struct Scripted {
         name: &'static str,

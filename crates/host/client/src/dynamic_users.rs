@@ -15,7 +15,7 @@ pub(crate) struct DynamicUsers {
 }
 
 impl DynamicUsers {
-    /// Creates the book, with the users of tasks that an earlier agent started.
+    /// Creates the value with the users of the tasks that an earlier agent started.
     pub(crate) fn new(
         range: RangeInclusive<u32>,
         taken: impl IntoIterator<Item = ((AllocId, String), u32)>,

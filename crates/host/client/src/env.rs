@@ -53,7 +53,7 @@ pub(crate) struct TaskEnv {
     region: String,
 }
 
-/// Variables of the host that tasks never get, unless the agent's configuration allows them.
+/// Variables of the host that tasks never receive, unless the agent's configuration allows them.
 pub(crate) const DENIED: &[&str] = &[
     "CONSUL_TOKEN",
     "CONSUL_HTTP_TOKEN",

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a client could not be created or could not serve a request.
+/// The reason that a client could not be created or could not serve a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// A directory of the client cannot be created or used.
@@ -96,7 +96,7 @@ pub enum ClientError {
     Mounted {
         /// The directory that stays.
         dir: PathBuf,
-        /// The mount, and why it stays.
+        /// The mount, and the reason that it stays.
         mount: String,
     },
     /// A driver returned an error.

@@ -24,8 +24,8 @@ use std::path::Path;
 
 const MIB: i64 = 1024 * 1024;
 
-/// Returns the node without its drivers and plugins. `reservable` are the cores that jobs may reserve; `has_bridge` is
-/// whether the kernel can make the bridge.
+/// Returns the node without its drivers and plugins. `reservable` are the cores that jobs may reserve; `has_bridge`
+/// is whether the kernel can create the bridge.
 pub(crate) fn read(
     config: &ClientConfig,
     identity: &Identity,
@@ -41,7 +41,7 @@ pub(crate) fn read(
     let shares = config.cpu_total_compute.unwrap_or(found);
     let mut kept = config.reserved.clone();
     kept.cpu.reserved_cpu_cores.retain(|core| cpu.cores.contains(core));
-    // The host's share includes that of its reserved cores.
+    // The share of the host includes the share of its reserved cores.
     let whole = i64::try_from(kept.cpu.reserved_cpu_cores.len()).unwrap_or(i64::MAX);
     let each = shares / i64::from(cpu.count());
     kept.cpu.cpu_shares = kept.cpu.cpu_shares.saturating_add(each.saturating_mul(whole));

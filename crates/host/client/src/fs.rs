@@ -20,7 +20,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Why a file cannot be read.
+/// The reason that a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FsError {
     /// The path does not exist.
@@ -65,7 +65,7 @@ pub enum FsError {
 pub struct FileInfo {
     /// Last part of the path.
     pub name: String,
-    /// Whether it is a directory.
+    /// Whether the entry is a directory.
     pub is_dir: bool,
     /// Size in bytes.
     pub size: u64,
@@ -73,7 +73,7 @@ pub struct FileInfo {
     pub mode: String,
     /// Time of the last modification.
     pub modified: Time,
-    /// Guessed from the first bytes; only for a file that was requested by name.
+    /// The content type, guessed from the first bytes; only for a file that was requested by name.
     pub content_type: Option<&'static str>,
 }
 
@@ -86,7 +86,7 @@ pub struct AllocFs {
 }
 
 impl AllocFs {
-    /// Creates the value; `users` are those of the tasks.
+    /// Creates the value; `users` are the users of the tasks.
     pub(crate) fn new(root: &Path, tasks: Vec<String>, users: Users) -> Self {
         Self { root: root.to_owned(), tasks, users }
     }

@@ -1,26 +1,26 @@
 //! The part of the tree of control groups in which tasks have their groups.
 //!
 //! On version 2 under systemd, the tree belongs to systemd, and only delegated groups may be changed. Groups of tasks
-//! are below the agent's own service if the service delegates (`Delegate=yes`) and has a group of its own for the agent
-//! (`DelegateSubgroup=`, systemd 254 and later). Otherwise the agent requests a delegated scope, which all agents of
-//! the machine share. In both cases tasks keep their groups while the agent restarts.
+//! are below the agent's own service if the service delegates (`Delegate=yes`). The service must also have a separate
+//! group for the agent (`DelegateSubgroup=`, systemd 254 and later). Otherwise the agent requests a delegated scope,
+//! which all agents of the machine share. In both cases tasks keep their groups while the agent restarts.
 
 use caravan_sys::cgroup::{Hierarchy, Place, Survey, vacate};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The group for processes that would be beside the groups of tasks.
+/// The group for processes that would otherwise be siblings of the groups of tasks.
 const OWN: &str = "agent";
 
 /// The scope that the agent requests, and its slice.
 const SCOPE: &str = "caravan-tasks.scope";
 const SLICE: &str = "caravan.slice";
 
-/// How long systemd may take to create the scope.
+/// The timeout for systemd's creation of the scope.
 const SCOPE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Delay between two looks at the scope.
+/// The delay between two checks of the scope.
 const SCOPE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Prepares the tree for groups of tasks. Returns the path of the tasks' parent group below the hierarchy's root:
@@ -64,8 +64,8 @@ fn prepare(parent: &str) -> Result<String, String> {
     Ok(format!("/{}", group.join(parent.trim_start_matches('/')).display()))
 }
 
-/// Returns the group of the scope. Creates the scope if it is absent: it lives as long as a process is in it, at first
-/// one that only sleeps.
+/// Returns the group of the scope, and creates the scope if it is absent. The scope exists while it contains a
+/// process; the first one only sleeps.
 fn request_scope(hierarchy: &Hierarchy) -> Result<PathBuf, String> {
     let Hierarchy::V2(mount) = hierarchy else { return Err("the host has no version 2".to_owned()) };
     let group = Path::new(SLICE).join(SCOPE);
@@ -100,7 +100,7 @@ fn run_scope() -> std::io::Result<Child> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
-        // Signals of the agent's terminal do not end it.
+        // In a separate process group, the child does not receive the signals of the agent's terminal.
         .process_group(0)
         .spawn()
 }

@@ -35,21 +35,21 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long a file system may take to answer before the wait is reported.
+/// The time after which a wait for the answer of a file system is reported.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time between two questions whether a file system answers again.
+/// The time between two probes of a file system that does not answer.
 const ANSWER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The progress of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RecordPhase {
-    /// Its plugin was asked or is about to be asked to create it; the outcome is unknown.
+    /// The call that creates the volume was sent to its plugin, or is about to be sent; the outcome is unknown.
     #[default]
     Creating,
     /// The volume exists.
     Ready,
-    /// Its plugin was asked or is about to be asked to delete it.
+    /// The call that deletes the volume was sent to its plugin, or is about to be sent.
     Deleting,
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum RecordPhase {
 pub(crate) struct HostVolumeRecord {
     /// The volume as the servers described it.
     pub(crate) volume: HostVolume,
-    /// Its path on the host; empty while unknown.
+    /// The path of the volume on the host; empty while unknown.
     pub(crate) host_path: String,
     /// The progress of the volume.
     pub(crate) phase: RecordPhase,
@@ -68,7 +68,7 @@ pub(crate) struct HostVolumeRecord {
 #[derive(Debug)]
 struct Known {
     record: HostVolumeRecord,
-    /// Whether its plugin has created it again since this agent started.
+    /// Whether the plugin has created the volume again since this agent started.
     verified: bool,
 }
 
@@ -83,14 +83,14 @@ struct Inner {
     /// The volumes of the agent's configuration.
     fixed: BTreeMap<String, HostVolumeInfo>,
     plugins: Plugins,
-    /// Asks file systems whether they answer.
+    /// The probes of file systems.
     prober: Prober,
     store: Store,
     node: NodeState,
     known: Mutex<BTreeMap<HostVolumeId, Known>>,
     /// Locks by volume name: one operation at a time.
     turns: KeyedLock<String>,
-    /// Grows with every change of `known`.
+    /// A counter of the changes of `known`.
     changes: watch::Sender<u64>,
     /// Whether every plugin and every volume was tried once.
     first_pass: watch::Sender<bool>,
@@ -125,14 +125,14 @@ fn within<T: Send + 'static>(limit: Duration, call: impl FnOnce() -> T + Send + 
     let (reply, answer) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name("host-volume".to_owned()).stack_size(64 * 1024);
     let asked = thread.spawn(move || {
-        // At the timeout, the receiver is gone.
+        // After the timeout, the receiver is dropped.
         let _late = reply.send(call());
     });
     asked.ok().and_then(|_| answer.recv_timeout(limit).ok())
 }
 
 impl HostVolumes {
-    /// Creates the value with the records of an earlier agent. None of them is offered before [`Self::run`].
+    /// Creates the value with the records of an earlier agent. No recorded volume is offered before [`Self::run`].
     pub(crate) fn new(
         config: &ClientConfig,
         identity: &Identity,
@@ -172,7 +172,7 @@ impl HostVolumes {
     }
 
     /// Returns the path of a volume for tasks of a namespace, and whether it is read-only. A volume of the agent's
-    /// configuration has priority over one that was created for the namespace.
+    /// configuration has priority over a volume that was created for the namespace.
     pub(crate) fn path(
         &self,
         namespace: &Namespace,
@@ -237,8 +237,8 @@ impl HostVolumes {
         Ok(made)
     }
 
-    /// Handles a failure of a plugin. A volume that existed before stays unchanged; of a new one no unrecorded remains
-    /// may be left (docs/design/rough-edges.md, 41).
+    /// Handles a failure of a plugin. A volume that existed before stays unchanged. A new volume must leave no data
+    /// on the host without a record (docs/design/rough-edges.md, 41).
     async fn not_made(
         &self,
         plugin: &plugin::Plugin,
@@ -258,8 +258,8 @@ impl HostVolumes {
         }
     }
 
-    /// Deletes a volume that could not be recorded. Returns whether that succeeded; otherwise the record keeps the
-    /// volume.
+    /// Deletes a volume that could not be recorded. Returns whether the deletion succeeded; otherwise the record
+    /// keeps the volume.
     async fn undo(&self, plugin: &plugin::Plugin, volume: &HostVolume, path: &str) -> bool {
         match self.inner.plugins.delete(plugin, volume, path).await {
             Ok(()) => true,
@@ -293,7 +293,7 @@ impl HostVolumes {
                 self.keep(doomed, *verified).await?;
             }
             if let Err(fault) = self.inner.plugins.delete(&plugin, &volume, &path).await {
-                // The volume stays as usable as before, unless the plugin's effect is unknown.
+                // The record returns to its earlier phase, unless the plugin's effect is unknown.
                 if let Some((record, verified)) = before
                     && !fault.outcome_unknown()
                 {
@@ -334,8 +334,8 @@ impl HostVolumes {
         Ok(())
     }
 
-    /// Writes the offered volumes into the node, which is reported to the servers at once. A configured volume is
-    /// always offered; an earlier user's volume of the same name is not.
+    /// Writes the offered volumes into the node, whose change is reported to the servers immediately. A configured
+    /// volume is always offered; a volume that a user created earlier under the same name is not.
     fn offer(&self) {
         let mut offered = self.inner.fixed.clone();
         for known in self.known().values().filter(|k| k.verified) {

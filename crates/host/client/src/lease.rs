@@ -1,4 +1,4 @@
-//! The node's lease: until when its tasks may use single-writer volumes (docs/design/volumes.md).
+//! The node's lease: the time until which its tasks may use single-writer volumes (docs/design/volumes.md).
 
 use crate::ClientError;
 use caravan_shim::lease::{Lease, LeaseWriter, Term};
@@ -52,7 +52,7 @@ impl NodeLease {
         }
     }
 
-    /// Returns when the newest answered call was sent; `None` without one in this boot.
+    /// Returns the time at which the newest answered call was sent; `None` without an answered call in this boot.
     pub(crate) fn last_contact(&self) -> Option<BootTime> {
         Some(self.now().heard).filter(|at| *at != BootTime::default())
     }

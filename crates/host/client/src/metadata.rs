@@ -79,7 +79,7 @@ pub(crate) fn changed(
     Ok(dynamic)
 }
 
-/// The metadata of the node: from the configuration, and as users changed it.
+/// The metadata of the node: the configured values, and the changes by users.
 #[derive(Debug)]
 pub(crate) struct NodeMetadata {
     pub(crate) fixed: BTreeMap<String, String>,

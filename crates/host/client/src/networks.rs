@@ -59,11 +59,11 @@ struct Inner {
     moved: Mutex<MovedPorts>,
 }
 
-/// The ports that lead to another place, until the tracked connections to the place before are removed.
+/// The ports whose destination changed, until the tracked connections to the earlier destination are removed.
 #[derive(Debug, Default)]
 struct MovedPorts {
     ports: Moved,
-    /// Whether a thread removes them until there are none.
+    /// Whether a thread is removing the connections; it ends when `ports` is empty.
     is_removing: bool,
 }
 
@@ -82,13 +82,13 @@ impl Book {
     }
 }
 
-/// Returns the reason why the kernel cannot make a bridge, or `None` if it can.
+/// Returns the reason why the kernel cannot create a bridge, or `None` if it can.
 pub(crate) fn obstacle(config: &ClientConfig) -> Option<String> {
     probe(&config.bridge).err().map(|fault| describe(&fault))
 }
 
 impl Networks {
-    /// Takes over the networks of an earlier agent. Nothing of the kernel changes before [`Networks::run`] and
+    /// Restores the networks of an earlier agent. The kernel's state does not change before [`Networks::run`] and
     /// [`Networks::attach`].
     pub(crate) fn open(
         config: &ClientConfig,
@@ -102,7 +102,7 @@ impl Networks {
         let mut kept = BTreeMap::new();
         for record in records {
             let own = &record.attachment;
-            // Addresses outside of the configured network are assigned again; the record finds what to remove.
+            // Addresses outside of the configured network are assigned again; the record names the network to remove.
             pool.restore(&own.alloc, &own.addresses);
             kept.insert(own.alloc.clone(), record);
         }
@@ -135,7 +135,7 @@ impl Networks {
         on_bridge.or_else(|| self.plugged.record_of(alloc))
     }
 
-    /// Makes the network of an allocation by CNI plugins, or finds that of an earlier agent.
+    /// Creates the network of an allocation by CNI plugins, or finds the network that an earlier agent created.
     ///
     /// # Errors
     /// Returns one sentence. [`Networks::release`] removes the finished steps.
@@ -156,7 +156,8 @@ impl Networks {
         self.plugged.attach(ask, report).await
     }
 
-    /// Makes the network of an allocation, or finds that of an earlier agent. Returns its addresses.
+    /// Creates the network of an allocation, or finds the network that an earlier agent created. Returns its
+    /// addresses.
     ///
     /// # Errors
     /// Returns one sentence. [`Networks::release`] removes the finished steps.
@@ -183,7 +184,7 @@ impl Networks {
             if !inner.book.lock().is_used_by(&attachment.alloc) {
                 return Ok(());
             }
-            // A finished network is only compared, so that its connections go on.
+            // A finished network is only compared, so that its connections continue.
             let repaired = match bridge.has(&attachment) {
                 true => bridge.renew(&attachment)?,
                 false => bridge.attach(&attachment)?,
@@ -206,8 +207,8 @@ impl Networks {
         Ok(Arc::new(status(&record.attachment)))
     }
 
-    /// Removes the network of an allocation, if it has one. Retried until it succeeds; `report` receives each new reason
-    /// of the wait.
+    /// Removes the network of an allocation, if it has one. The removal is retried until it succeeds; `report`
+    /// receives each new reason of the wait.
     pub(crate) async fn release(&self, alloc: &AllocId, report: impl Fn(&str)) {
         self.plugged.release(alloc, &report).await;
         let record = {
@@ -238,7 +239,7 @@ impl Networks {
                 }
             }
         }
-        // A failure is logged. The record of the next start finds nothing to remove.
+        // A failure is logged. If the record stays, the next agent finds no network to remove.
         self.inner.store.remove_attachment(alloc).wait().await;
         let mut book = self.inner.book.lock();
         book.records.remove(alloc);
@@ -265,8 +266,8 @@ impl Networks {
         done.await.unwrap_or_else(|_| Err("the agent is ending".to_owned()))
     }
 
-    /// Repairs the networks when something changes, and regularly. `here` are the allocations of an earlier agent that
-    /// are still on this node; the networks of others are removed first.
+    /// Repairs the networks when something changes, and regularly. `here` returns whether an allocation of an earlier
+    /// agent is still on this node; the networks of other allocations are removed first.
     pub(crate) async fn run(self, here: impl Fn(&AllocId) -> bool, cancel: CancellationToken) {
         let gone: Vec<AllocId> =
             self.inner.book.lock().records.keys().filter(|alloc| !here(alloc)).cloned().collect();
@@ -289,7 +290,7 @@ impl Networks {
         };
         let mut used = self.inner.used.subscribe();
         loop {
-            // Without a network there is nothing to repair, and notifications of other programs wake nobody.
+            // Without a network, no repair is needed, and notifications of other programs wake no task.
             if used.wait_for(|used| *used).await.is_err() {
                 return;
             }
@@ -348,7 +349,7 @@ impl Networks {
         *known = complaint;
     }
 
-    /// Removes the bridge, if nothing uses it: a development agent leaves nothing.
+    /// Removes the bridge if nothing uses it: a development agent leaves no state in the kernel.
     pub(crate) async fn remove_bridge(&self) {
         if self.inner.bridge.is_err() {
             return;
@@ -360,8 +361,8 @@ impl Networks {
 }
 
 impl Inner {
-    /// Removes the tracked connections of ports that lead to another place. One walk of the kernel through its table
-    /// serves all ports that move meanwhile, and no set-up waits for the walk.
+    /// Removes the tracked connections of ports whose destination changed. One walk of the kernel through its table
+    /// serves all ports that change meanwhile, and no set-up waits for the walk.
     fn remove_connections_later(self: &Arc<Self>, moved: Moved) {
         let mut waiting = self.moved.lock();
         waiting.ports.append(moved);
@@ -380,7 +381,7 @@ impl Inner {
         });
     }
 
-    /// Returns the ports that moved since the last call. `None` ends the removal.
+    /// Returns the ports whose destination changed since the last call. `None` ends the removal.
     fn next_moved(&self) -> Option<Moved> {
         let mut waiting = self.moved.lock();
         waiting.is_removing = !waiting.ports.is_empty();

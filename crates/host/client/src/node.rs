@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 
-/// What the mode of a network by CNI plugins begins with.
+/// The prefix of the mode of a network by CNI plugins.
 pub(crate) const CNI_MODE: &str = "cni/";
 
 /// The networks of CNI plugins that a node offers.
@@ -28,7 +28,7 @@ pub(crate) struct CniOffer {
 pub(crate) struct NodeState {
     node: Arc<watch::Sender<Arc<Node>>>,
     events: Arc<Events>,
-    /// The attributes that each driver added to the node, besides those below `driver.`.
+    /// The attributes outside of `driver.` that each driver added to the node.
     added: Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>,
 }
 
@@ -88,7 +88,8 @@ impl NodeState {
             own.clear();
             if info.detected {
                 for (key, value) in &info.attributes {
-                    // A driver may describe the node, but must not replace what the client or another driver found.
+                    // A driver may describe the node, but must not replace attributes of the client or of another
+                    // driver.
                     let is_other = !key.starts_with("driver.");
                     if is_other && node.attributes.contains_key(key) {
                         continue;
@@ -140,7 +141,7 @@ impl NodeState {
         });
     }
 
-    /// Writes the mounts that plugins left.
+    /// Writes the mounts that plugins left when they ended.
     pub(crate) fn put_left_mounts(&self, mounts: Vec<LeftMount>) {
         self.update(|node| node.left_mounts = mounts);
     }
@@ -165,7 +166,7 @@ impl NodeState {
     }
 
     /// Writes the networks of CNI plugins that the node offers, and the versions of the plugins. The built-in bridge
-    /// stands for the plugins that are not installed.
+    /// provides the versions of the plugins that are not installed.
     pub(crate) fn put_cni(&self, offer: CniOffer) {
         self.update(|node| {
             let resources = &mut node.node_resources;
@@ -224,7 +225,7 @@ impl NodeState {
         self.events.ready.notify_one();
     }
 
-    /// Waits for events and takes them all.
+    /// Waits for events, and removes and returns all of them.
     pub(crate) async fn take_events(&self) -> Vec<NodeEvent> {
         loop {
             let events = std::mem::take(&mut *self.events.unsent.lock());
@@ -235,7 +236,7 @@ impl NodeState {
         }
     }
 
-    /// Puts back events that could not be sent; only the newest are kept, as on the servers.
+    /// Queues events again that could not be sent; only the newest are kept, as on the servers.
     pub(crate) fn give_back(&self, mut events: Vec<NodeEvent>) {
         let mut unsent = self.events.unsent.lock();
         events.append(&mut unsent);

@@ -9,7 +9,7 @@ impl Handle {
     /// Returns the claims of the node's identity; requests a new identity if the current one is absent or expired.
     ///
     /// # Errors
-    /// If the servers sign none.
+    /// If the servers sign no identity.
     pub async fn identity_claims(&self) -> Result<Claims, ClientError> {
         if let Some(own) = self.link.identity.signed.valid() {
             return Ok(own.claims.clone());
@@ -23,7 +23,7 @@ impl Handle {
     /// Requests a new identity from the servers.
     ///
     /// # Errors
-    /// If the servers sign none.
+    /// If the servers sign no identity.
     pub async fn renew_identity(&self) -> Result<(), ClientError> {
         let fresh = self.ask_identity().await?;
         self.link.identity.signed.set(fresh);

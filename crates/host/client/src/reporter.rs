@@ -1,5 +1,5 @@
-//! Status reports of allocations to the servers. The first is sent at once; later ones are batched while a call is in
-//! flight. No report is lost while the servers cannot be reached.
+//! Status reports of allocations to the servers. The first report is sent immediately; later ones are batched while a
+//! call is in flight. No report is lost while the servers cannot be reached.
 
 use crate::clock::Backoff;
 use crate::servers::Servers;
@@ -37,7 +37,7 @@ impl Reporter {
         self.lock().remove(alloc);
     }
 
-    /// Sends updates for as long as it is polled.
+    /// Sends updates while the returned future is polled.
     pub(crate) async fn run(&self, servers: Arc<dyn Servers>, identity: Arc<Identity>) {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
         loop {

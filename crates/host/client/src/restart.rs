@@ -1,16 +1,16 @@
-//! Decides when an ended task starts again: a pure function of its history and the policy (docs/reference/jobspec.md,
-//! section 5, docs/reference/http-api.md, section 5.3 for the texts).
+//! The decision whether and when an ended task starts again: a pure function of its history and the policy
+//! (docs/reference/jobspec.md, section 5, docs/reference/http-api.md, section 5.3 for the texts).
 
 use caravan_types::job::{RestartMode, RestartPolicy};
 use caravan_types::{Nanos, UnixNanos};
 use serde::{Deserialize, Serialize};
 
-/// Why a task needs a decision.
+/// The reason that a task needs a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The task ended by itself.
     Exited {
-        /// Whether it ended with code 0 and no signal.
+        /// Whether the task ended with code 0 and no signal.
         success: bool,
     },
     /// The task could not be started.
@@ -20,7 +20,7 @@ pub(crate) enum Cause {
     },
     /// A health check or a template requests a restart.
     Unhealthy,
-    /// A user requests a restart: at once, and not counted.
+    /// A user requests a restart, which is immediate and not counted.
     Requested,
 }
 
@@ -38,7 +38,7 @@ pub(crate) enum Verdict {
     Over {
         /// The reason in Nomad's words; empty if the task completed.
         reason: String,
-        /// Whether this makes the task failed.
+        /// Whether the task has failed.
         failed: bool,
     },
 }

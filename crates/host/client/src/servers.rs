@@ -23,11 +23,11 @@ pub type Answers<T> = BoxStream<'static, Result<T, RpcError>>;
 /// The servers as a client sees them.
 #[async_trait]
 pub trait Servers: Debug + Send + Sync + 'static {
-    /// Takes the addresses of all servers from an answer. Nothing changes if the list is empty.
+    /// Replaces the known addresses by the list of an answer. An empty list changes nothing.
     fn learn(&self, addresses: &[String]) {
         let _ = addresses;
     }
-    /// Makes later calls use another server, because the current one did not answer in time.
+    /// Makes later calls use another server, because the current server did not answer in time.
     fn leave_server(&self) {}
     /// Registers the node, or reports changes of it.
     async fn register(&self, request: NodeRegister) -> Result<NodeContact, RpcError>;
@@ -72,8 +72,8 @@ pub struct KnownServers {
 }
 
 impl KnownServers {
-    /// Reads the addresses of an earlier agent, which are tried after the configured ones. Once the servers have sent their
-    /// addresses, the configured ones are tried when none of those answers.
+    /// Reads the addresses of an earlier agent, which are tried after the configured ones. Once the servers have sent
+    /// their addresses, the configured ones are tried only if no server at these addresses answers.
     pub fn open(targets: Targets, file: PathBuf) -> Self {
         let stored = std::fs::read_to_string(&file).unwrap_or_default();
         let mut list = targets.list();
@@ -91,7 +91,7 @@ impl KnownServers {
             return;
         }
         tracing::info!(servers = ?addresses, "the list of servers has changed");
-        // In random order, so that the clients of a server that ends do not all go to the same one.
+        // In random order: when a server ends, its clients do not all connect to the same server next.
         let mut list = addresses.to_vec();
         list.shuffle(&mut rand::rng());
         self.targets.set(list);
@@ -102,7 +102,7 @@ impl KnownServers {
     }
 }
 
-/// The timeout of a call: each of these calls is small.
+/// The timeout of a call: each of these calls is short.
 const DEADLINE: Option<Duration> = Some(Duration::from_secs(30));
 
 impl RpcServers {

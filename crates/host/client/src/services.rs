@@ -1,7 +1,7 @@
-//! Services of allocations: decides which to register, reports them to the servers, and runs their checks.
+//! Services of allocations: their registration, the reports to the servers, and the runs of their checks.
 //!
 //! The desired registrations follow from the allocation and the states of its tasks ([`desired`], pure). One loop per
-//! allocation compares them with those it reported, reports the difference, and keeps one [`looker`] per check.
+//! allocation compares them with the reported ones, reports the difference, and keeps one [`looker`] per check.
 
 mod address;
 mod book;
@@ -33,7 +33,7 @@ pub(crate) struct ServiceState {
     pub(crate) book: CheckBook,
     /// The newest change of the allocation whose services were reported to the servers.
     pub(crate) settled: watch::Sender<u64>,
-    /// Grows when the servers may have lost the reported services.
+    /// A counter that grows when the servers may have lost the reported services.
     pub(crate) renew: watch::Sender<u64>,
 }
 
@@ -43,7 +43,7 @@ impl Default for ServiceState {
     }
 }
 
-/// Keeps the services of an allocation registered and its checks running, for as long as it is polled.
+/// Keeps the services of an allocation registered and its checks running while the returned future is polled.
 pub(crate) async fn mind(alloc: AllocState, planner: Arc<Planner>, link: Link) {
     let mut changes = alloc.changes();
     let mut renew = alloc.services().renew.subscribe();
@@ -113,7 +113,7 @@ async fn tell(link: &Link, alloc: &AllocState, services: Vec<ServiceRegistration
 #[derive(Debug, Default)]
 struct Lookers {
     running: BTreeMap<String, (DesiredCheck, AbortHandle)>,
-    /// Aborts all of them when it is dropped.
+    /// The tasks of the checks, which are aborted when the set is dropped.
     tasks: JoinSet<()>,
 }
 

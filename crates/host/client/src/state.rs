@@ -1,7 +1,7 @@
 //! The durable state of a client: its identity, allocations, handles of tasks, plugins and mounts.
 //!
-//! It is one redb file (in memory for `-dev`), owned by one thread. Changes are queued, and all queued changes go into
-//! one commit. A caller that must act on a durable change waits for [`Written`].
+//! The state is one redb file (in memory for `-dev`), owned by one thread. Changes are queued, and one commit writes
+//! all queued changes. A caller that must act on a durable change waits for [`Written`].
 
 mod offline;
 mod record;
@@ -47,7 +47,7 @@ const REGISTRY: &str = "registry";
 const LAST_ADDRESS: &str = "last_address";
 const NODE_META: &str = "node_meta";
 const FILE: &str = "client.redb";
-/// The data is small; the database's default cache would be a large part of an idle agent.
+/// The size of the database's cache. The data is small; the default cache would be a large part of an idle agent.
 const CACHE_BYTES: usize = 512 * 1024;
 
 enum Operation {
@@ -98,7 +98,7 @@ impl Written {
         // `done` logs the failure; the caller has nothing to revert.
         let _ = self.done().await;
     }
-    /// Does not wait; the writer logs a failure.
+    /// Returns without a wait; the writer logs a failure.
     pub(crate) fn later(self) {}
 }
 
@@ -204,15 +204,15 @@ impl Store {
     pub(crate) fn remove_plugged(&self, alloc: &AllocId) -> Written {
         self.send(Operation::Remove { table: PLUGGED, key: alloc.to_string() })
     }
-    /// Stores the last addresses that an allocation got.
+    /// Stores the last addresses that an allocation received.
     pub(crate) fn put_last_address(&self, last: &LastAddress) -> Written {
         self.put(META, LAST_ADDRESS.to_owned(), last)
     }
-    /// Stores the network that a driver makes for an allocation.
+    /// Stores the network that a driver creates for an allocation.
     pub(crate) fn put_network(&self, alloc: &AllocId, record: &NetworkRecord) -> Written {
         self.put(NETWORKS, alloc.to_string(), record)
     }
-    /// Removes the network that a driver made for an allocation.
+    /// Removes the network that a driver created for an allocation.
     pub(crate) fn remove_network(&self, alloc: &AllocId) -> Written {
         self.send(Operation::Remove { table: NETWORKS, key: alloc.to_string() })
     }

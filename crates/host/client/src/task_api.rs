@@ -1,4 +1,4 @@
-//! The HTTP API as tasks reach it: a socket in the `secrets` of each task, whatever network the task has
+//! The HTTP API for tasks: a socket in the `secrets` of each task, independent of the task's network
 //! (docs/reference/http-api.md, section 1.1).
 
 use crate::alloc_dir::TaskDir;
@@ -25,7 +25,7 @@ pub trait TaskApi: Debug + Send + Sync + 'static {
     fn serve(&self, listener: UnixListener, stop: CancellationToken);
 }
 
-/// Set once by the agent; tasks of a client without a server get no socket.
+/// The server for requests of tasks, set once by the agent. Tasks of a client without a server get no socket.
 pub(crate) type Served = Arc<OnceLock<Arc<dyn TaskApi>>>;
 
 impl Handle {
@@ -41,7 +41,7 @@ impl Handle {
 pub(crate) struct Sockets(Mutex<BTreeMap<String, DropGuard>>);
 
 impl Sockets {
-    /// Opens the socket of a task, unless it is open. A task works without it, so that a failure is only logged.
+    /// Opens the socket of a task, unless it is open. A task works without its socket, so a failure is only logged.
     pub(crate) fn open(&self, api: &Served, task: &str, dirs: &TaskDir) {
         let Some(api) = api.get() else { return };
         let mut open = self.0.lock();
@@ -80,7 +80,7 @@ pub(crate) fn bind(secrets: &Dir) -> io::Result<UnixListener> {
         secrets.rename(&name, secrets, OsStr::new(SOCKET))
     };
     made().map_err(|error| {
-        // The first error is the one that is reported.
+        // The first error is reported.
         let _left = secrets.remove_file(&name);
         failed(error)
     })?;

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
-/// Ends the mounts that an earlier agent's plugins left and watches the remaining ones. When this returns, all plugins
-/// that have not ended are known.
+/// Ends the mounts that an earlier agent's plugins left and watches the remaining ones. When this returns, all
+/// plugins that have not ended are recorded.
 pub(super) fn look_for_left_mounts(
     left_mounts: LeftMounts,
     csi_dir: &Path,

@@ -1,4 +1,4 @@
-//! Calls of CSI controller plugins on behalf of the servers.
+//! The calls of CSI controller plugins on behalf of the servers.
 
 use super::manager::Manager;
 use super::{CsiFault, capability};
@@ -9,13 +9,13 @@ use caravan_types::plugin::PluginRole;
 use caravan_types::volume::{Capability, CsiSnapshot, Topology, Usage, VolumeExternalStub};
 use std::time::Duration;
 
-/// How long a call waits for a plugin that is registered but has not answered yet.
+/// The longest wait of a call for a plugin that is registered but has not answered yet.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Manager {
-    /// Makes the call through the controller plugin on this node. Calls for one volume are serialized. The lock is kept
-    /// until the plugin has answered, even if the requester is gone: a restarted server must not overtake a call that
-    /// it made before.
+    /// Sends the call to the controller plugin on this node. Calls for one volume are serialized. The lock is kept
+    /// until the plugin has answered, even if the requester has disconnected: a call of a restarted server must not
+    /// overtake its earlier call.
     pub(crate) async fn controller_call(&self, call: ControllerCall) -> Result<ControllerAnswer, CsiFault> {
         let this = self.clone();
         let work = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! Expands mounted volumes (NodeExpandVolume).
+//! The expansion of mounted volumes (NodeExpandVolume).
 
 use super::ledger::MountPhase;
 use super::volumes::VolumeManager;
@@ -8,7 +8,7 @@ use caravan_messages::{NodeExpand, NodeExpanded};
 use caravan_types::plugin::PluginRole;
 use std::time::Duration;
 
-/// How long an expansion waits for an absent plugin; the servers retry.
+/// The longest wait of an expansion for an absent plugin; the servers retry.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl VolumeManager {

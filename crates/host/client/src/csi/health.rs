@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// The kinds of mount problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The mount is gone, or another file system is mounted.
+    /// The mount has ended, or another file system is mounted.
     Changed,
     /// The mount exists, but its file system is dead (its daemon died or its device disappeared).
     Dead,

@@ -1,4 +1,4 @@
-//! Converts a plugin's responses to the information that the node reports (docs/reference/storage.md, section 3.3).
+//! The conversion of a plugin's responses to the node's report (docs/reference/storage.md, section 3.3).
 
 use super::registry::Registration;
 use caravan_csi::{
@@ -22,7 +22,7 @@ pub(crate) struct Instance {
 pub(crate) struct Basics {
     controller_service: bool,
     topologies: bool,
-    /// Includes the capabilities of the node service once the plugin has returned them.
+    /// The node information, with the capabilities of the node service once the plugin has returned them.
     node: Option<CsiNodeInfo>,
     capable: bool,
 }
@@ -52,8 +52,8 @@ impl Instance {
                 info.health_description = if ready { "healthy" } else { "unhealthy" }.to_owned();
             }
             Err(error) => {
-                // The last response still holds. Without one, no node information is reported: it would mean that the
-                // plugin has no capabilities.
+                // The last response stays valid. Without a response, no node information is reported, because an
+                // empty value would mean that the plugin has no capabilities.
                 if !known.capable {
                     info.node_info = None;
                 }

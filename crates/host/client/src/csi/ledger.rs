@@ -37,11 +37,11 @@ pub(crate) struct ClaimEntry {
     pub(crate) phase: MountPhase,
     /// The index at which the servers attached the volume. An entry with a lower index whose claim has ended is stale.
     pub(crate) granted_at: u64,
-    /// The proof of the mount that was made.
+    /// The proof of the last mount; `None` before the first one.
     pub(crate) proof: Option<MountProof>,
     /// The term of the node's lease under which the claim was granted; `None` if its use does not end with the lease.
     pub(crate) lease_term: Option<u64>,
-    /// Whether owner and mode were set at the volume's root: once, not at each restart.
+    /// Whether owner and mode were set at the volume's root, which happens once and not at each restart.
     pub(crate) owned: bool,
     /// Whether the mount broke and is being mounted again, until all tasks that use it have the new mount.
     pub(crate) renewing: bool,
@@ -51,13 +51,13 @@ pub(crate) struct ClaimEntry {
     pub(crate) job: JobId,
     /// Progress of NodeStageVolume; `None` in entries of earlier releases.
     pub(crate) stage_reach: Option<Reach>,
-    /// Whether the stage that was made is gone.
+    /// Whether the mount of a stage that succeeded has ended.
     pub(crate) stage_lost: bool,
     /// Progress of NodePublishVolume; `None` in entries of earlier releases.
     pub(crate) publish_reach: Option<Reach>,
     /// The plugin process that mounted last ([`super::steps`]); empty if unknown.
     pub(crate) made_by: String,
-    /// The mounted file system, if it lies on a block device: device number and root of the mount.
+    /// The mounted file system, if it is on a block device: device number and root of the mount.
     pub(crate) file_system: Option<(u32, u32, PathBuf)>,
 }
 

@@ -1,9 +1,9 @@
 //! Mounts that plugins leave below their directories when they end. Unused mounts are unmounted if no data is lost;
-//! others are reported and checked periodically until they are gone.
+//! others are reported and checked periodically until they have ended.
 //!
-//! A plugin has two directories on the host, shared with its task in both directions. One is its socket's, one for each
-//! allocation; the other is its root, shared by all of its allocations. Content below a mount there is never deleted:
-//! the socket's directory is removed by name, and the root stays.
+//! A plugin has two directories on the host, shared with its task in both directions. The first contains its socket
+//! and exists for each allocation; the second is its root, which all of its allocations share. Content below a mount
+//! there is never deleted: the socket's directory is removed by name, and the root stays.
 
 use super::ledger::MountPhase;
 use super::supervisor::{PluginTask, SOCKET};
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 const INTERVAL: Duration = Duration::from_secs(15);
 /// The shortest pause between checks after changes, so that a burst of changes causes one check.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
-/// Why mounts below a plugin's root stay while its volumes are mounted.
+/// The reason that mounts below a plugin's root stay while its volumes are mounted.
 const VOLUMES_MOUNTED: &str = "a volume of the plugin is still mounted";
 
 /// A directory in which plugins may have left mounts.
@@ -36,7 +36,7 @@ const VOLUMES_MOUNTED: &str = "a volume of the plugin is still mounted";
 struct Place {
     dir: PathBuf,
     plugin: PluginId,
-    /// The allocation, if this is the directory of its socket.
+    /// The allocation, for the directory of a socket; `None` for the root of a plugin.
     alloc: Option<AllocId>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Rest {
     ended: Vec<PathBuf>,
     /// Mounts that stay.
     left: Vec<below::LeftMount>,
-    /// Why the directory of the socket stays, if no mount keeps it.
+    /// The reason that the directory of the socket stays, if no mount keeps it.
     kept: Option<String>,
 }
 
@@ -79,7 +79,7 @@ struct Inner {
     node: NodeState,
     volumes: VolumeManager,
     state: Mutex<State>,
-    /// Held during a check, so that no plugin starts while its directories are checked.
+    /// The lock of a check, so that no plugin starts while its directories are checked.
     turn: tokio::sync::Mutex<()>,
     changed: Arc<Notify>,
 }
@@ -194,7 +194,7 @@ impl LeftMounts {
         }
     }
 
-    /// Unmounts what can be unmounted in a place and records the rest. The place of a running plugin is skipped.
+    /// Ends the unused mounts in a place and records the remaining ones. The place of a running plugin is skipped.
     async fn look(&self, place: &Place) -> Rest {
         let is_live = self.lock().live.values().flatten().any(|dir| *dir == place.dir);
         let result = match is_live {
@@ -300,8 +300,8 @@ impl VolumeManager {
     }
 }
 
-/// Removes the directory of a socket by name: the socket, empty directories, then the directory itself. Returns why the
-/// directory stays.
+/// Removes the directory of a socket by name: the socket, empty directories, then the directory itself. Returns the
+/// reason if the directory stays.
 fn remove_socket_dir(dir: &Path) -> Result<Option<String>, caravan_sys::Error> {
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else { return Ok(None) };
     let parent = match Dir::open(parent) {

@@ -1,4 +1,4 @@
-//! Remains of an earlier agent: compares ledger, mount table and directories at start.
+//! The remains of an earlier agent: ledger, mount table and directories are compared at start.
 
 use super::health::{Kind, Trouble};
 use super::ledger::{ClaimEntry, MountPhase};
@@ -17,7 +17,8 @@ impl VolumeManager {
     /// mounts, which are sealed again. Claims of other allocations are released, mounts without a claim are unmounted,
     /// and empty directories are removed.
     ///
-    /// A mount without a claim is unmounted without its plugin, because only the ledger knows the volume's external id.
+    /// A mount without a claim is unmounted without its plugin, because only the ledger contains the volume's
+    /// external id.
     pub(crate) fn adopt(&self, is_live: impl Fn(&AllocId) -> bool) {
         let entries: Vec<ClaimEntry> = self.lock().entries().cloned().collect();
         for entry in entries.iter().filter(|e| !is_live(&e.claim.alloc) || e.phase > MountPhase::Mounted) {
@@ -31,7 +32,8 @@ impl VolumeManager {
             self.inner.troubles.send_modify(|all| drop(all.insert(entry.claim.clone(), trouble)));
         }
         for entry in entries.iter().filter(|e| is_live(&e.claim.alloc) && e.phase == MountPhase::Mounted) {
-            // The last agent may have ended before the servers accepted the proof; otherwise they know it already.
+            // The last agent may have ended before the servers accepted the proof. If they accepted it, this report
+            // is a repetition.
             if let Some(proof) = entry.proof.clone() {
                 self.report(entry.claim.clone(), entry.generation, ClaimReportStep::Mounted { proof });
             }

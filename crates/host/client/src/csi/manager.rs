@@ -33,7 +33,7 @@ struct Inner {
     node: NodeState,
     deadlines: Deadlines,
     instances: Mutex<HashMap<Key, Slot>>,
-    /// Grows with every change of an instance or of its fingerprint.
+    /// A counter of the changes of instances and of their fingerprints.
     version: watch::Sender<u64>,
     tasks: TaskTracker,
     /// Locks that serialize the controller calls of one volume.
@@ -45,7 +45,7 @@ struct Slot {
     instance: Arc<Instance>,
     info: CsiInfo,
     end: CancellationToken,
-    /// Triggers a fingerprint now.
+    /// A notification that triggers a fingerprint immediately.
     ask: Arc<Notify>,
 }
 
@@ -54,7 +54,7 @@ struct Slot {
 pub(crate) struct Lent {
     /// The connection over which calls to the plugin are made.
     pub(crate) instance: Arc<Instance>,
-    /// Capabilities and health as of the last successful fingerprint.
+    /// Capabilities and health as of the last fingerprint.
     pub(crate) info: CsiInfo,
 }
 
@@ -118,7 +118,7 @@ impl Manager {
         }
     }
 
-    /// Makes the instances match the registry.
+    /// Creates and removes instances, so that they match the registry.
     fn follow(&self, cancel: &CancellationToken) {
         let serving = self.inner.registry.serving();
         let mut instances = self.lock();
@@ -163,7 +163,7 @@ impl Manager {
         Slot { instance, info, end, ask }
     }
 
-    /// Fingerprints the plugin at once and then periodically; more often while it is not healthy.
+    /// Fingerprints the plugin immediately and then periodically; more often while it is not healthy.
     async fn watch(&self, key: Key, instance: Arc<Instance>, end: CancellationToken, ask: &Notify) {
         let mut basics = None;
         let mut backoff = Backoff::new(Duration::from_millis(50), PERIOD);

@@ -8,7 +8,7 @@ use caravan_volumes::node::Place;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// Returns the state of a place, and why a dead file system is dead. May block as long as the file system does.
+/// Returns the state of a place, and the reason for a dead file system. May block as long as the file system does.
 pub(super) fn look(path: &Path) -> (Place, Option<String>) {
     let dead = |errno: i32| match diagnose(Some(Err(errno))) {
         Some((_, why)) => (Place::Dead, Some(why)),
@@ -29,16 +29,16 @@ fn is_device_file(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_block_device())
 }
 
-/// Returns the file system that is mounted at a path, if it lies on a block device: such a file system must not be
-/// mounted twice. Other file systems are skipped, because the kernel reuses their device numbers at once.
+/// Returns the file system that is mounted at a path, if it is on a block device: such a file system must not be
+/// mounted twice. Other file systems are skipped, because the kernel reuses their device numbers immediately.
 pub(super) fn file_system(path: &Path) -> Option<(u32, u32, PathBuf)> {
     let table = MountTable::read().ok()?;
     let mount = table.at(path).filter(|mount| mount.device.major != 0)?;
     Some((mount.device.major, mount.device.minor, mount.root.clone()))
 }
 
-/// Returns where a file system is mounted in any mount namespace of this machine, except at the given places. Slow on a
-/// machine with many processes.
+/// Returns a path at which a file system is mounted in any mount namespace of this machine, except the given paths.
+/// Slow on a machine with many processes.
 pub(super) fn find_file_system(
     (major, minor, root): &(u32, u32, PathBuf),
     except: &[PathBuf],

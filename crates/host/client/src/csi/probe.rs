@@ -21,7 +21,7 @@ pub(super) async fn look(client: &CsiClient) -> Result<(), String> {
 }
 
 /// Waits until the plugin is ready and returns its name. The first attempts follow within milliseconds, since the
-/// socket of a fast plugin appears almost at once.
+/// socket of a fast plugin appears almost immediately.
 pub(super) async fn first_contact(client: &CsiClient, patience: Duration) -> Result<PluginInfo, String> {
     let deadline = Instant::now() + patience;
     let mut backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(500));

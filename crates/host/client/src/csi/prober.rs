@@ -1,7 +1,7 @@
-//! Checks file systems without ever blocking on one that hangs.
+//! Checks of file systems that never block on a file system that hangs.
 //!
-//! A system call on a hanging file system cannot be interrupted. A separate thread makes the call and is abandoned if
-//! it does not return in time: one such thread for each hanging path, and one for all other paths.
+//! A system call on a hanging file system cannot be interrupted. A separate thread makes the call, and is abandoned
+//! if the call does not return in time. Each hanging path has one such thread; all other paths share one.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs one check at a time.
+/// A queue of checks, of which one runs at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Prober {
     inner: tokio::sync::Mutex<Inner>,
@@ -39,7 +39,7 @@ impl Prober {
         if let Some(hanging) = inner.hanging.get_mut(path) {
             match hanging.try_recv() {
                 Err(oneshot::error::TryRecvError::Empty) => return None,
-                // The abandoned thread has returned: a new check counts.
+                // The abandoned thread has returned, so a new check is possible.
                 Ok(()) | Err(oneshot::error::TryRecvError::Closed) => {
                     inner.hanging.remove(path);
                 }
@@ -131,7 +131,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(200);
 
-    /// Asks the file system at a path whether it answers.
+    /// Probes the file system at a path.
     async fn ask(prober: &Prober, path: &Path, limit: Duration) -> Option<Result<(), i32>> {
         let asked = path.to_owned();
         prober.look(path, limit, move || answers(&asked)).await

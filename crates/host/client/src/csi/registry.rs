@@ -1,5 +1,5 @@
-//! The dynamic plugin registry: which allocation serves which plugin on this node (docs/reference/storage.md, section
-//! 2, with docs/design/rough-edges.md, 1, 2, 3, 5 and 6 fixed).
+//! The dynamic plugin registry: the allocations that serve the plugins of this node (docs/reference/storage.md,
+//! section 2, with docs/design/rough-edges.md, 1, 2, 3, 5 and 6 fixed).
 //!
 //! [`Registrations`] is the pure part: several allocations may be registered for one role and name, and the newest
 //! healthy one serves. [`Registry`] makes it durable and notifies listeners of every change.
@@ -24,7 +24,7 @@ pub(crate) struct Registration {
     pub(crate) name: PluginId,
     /// The allocation that serves the plugin.
     pub(crate) alloc: AllocId,
-    /// The type in the job file: names the directory of the plugin root.
+    /// The type in the job file, which names the directory of the plugin root.
     pub(crate) kind: CsiPluginType,
     /// The plugin's own name (GetPluginInfo).
     pub(crate) provider: String,
@@ -45,7 +45,7 @@ impl Registration {
     pub(crate) fn key(&self) -> Key {
         (self.role, self.name.clone())
     }
-    /// Returns whether both reach the same process in the same way, whatever their health.
+    /// Returns whether both reach the same process in the same way, independent of their health.
     pub(crate) fn same_endpoint(&self, other: &Self) -> bool {
         Self { healthy: other.healthy, ..self.clone() } == *other
     }
@@ -68,7 +68,7 @@ pub(crate) struct Change {
 /// The kinds of changes of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
-    /// New, or with another socket or version.
+    /// The registration is new, or has another socket or version.
     Registered,
     /// The registration was removed.
     Deregistered,
@@ -83,7 +83,7 @@ pub(crate) struct Registrations {
 }
 
 impl Registrations {
-    /// Adds a registration, or replaces that of the same allocation (which keeps its age).
+    /// Adds a registration, or replaces the registration of the same allocation, whose age stays.
     pub(crate) fn register(&mut self, new: Registration) -> Option<Change> {
         let change = |kind| Change { key: new.key(), alloc: new.alloc.clone(), kind };
         let known = self.entries.iter_mut().find(|r| r.alloc == new.alloc && r.key() == new.key());
@@ -152,14 +152,14 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct Inner {
     registrations: Mutex<Registrations>,
-    /// A listener that falls behind loses changes and receives an error; it then reads the whole registry again.
-    /// Registering never waits for listeners.
+    /// The changes for listeners. A listener that falls behind loses changes, receives an error, and reads the whole
+    /// registry again. Registering never waits for listeners.
     changes: broadcast::Sender<Change>,
     store: Store,
 }
 
 impl Registry {
-    /// Restores the stored registrations, without those of removed allocations.
+    /// Restores the stored registrations, without the registrations of removed allocations.
     pub(crate) fn restore(
         mut registrations: Registrations,
         store: Store,
@@ -190,7 +190,7 @@ impl Registry {
         self.update(|all| all.set_health(key, alloc, healthy)).await;
     }
 
-    /// Returns the registration that serves.
+    /// Returns the registration that serves a role and name.
     pub(crate) fn current(&self, key: &Key) -> Option<Registration> {
         self.lock().current(key).cloned()
     }
@@ -211,7 +211,7 @@ impl Registry {
             let Some(change) = change(&mut all) else { return };
             // Queued under the lock: the stored order is the order of the changes.
             let stored = self.inner.store.put_registry(&all);
-            // No listener is fine: listeners read the whole registry when they start.
+            // An error means that there is no listener: listeners read the whole registry when they start.
             let _ = self.inner.changes.send(change);
             stored
         };

@@ -1,5 +1,5 @@
-//! Releases volumes: unpublish, unstage when no other claim uses the stage, and the proofs of both. Releases are
-//! retried until they succeed, never abandoned while the client runs, and continued by the next agent.
+//! The releases of volumes: unpublish, unstage when no other claim uses the stage, and the proofs of both. Releases
+//! are retried until they succeed, never abandoned while the client runs, and continued by the next agent.
 
 use super::CsiFault;
 use super::ledger::{ClaimEntry, Entry, MountPhase, Reach};
@@ -16,13 +16,14 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long one attempt of a release waits for its plugin; it continues as soon as the plugin is available.
+/// The longest wait of one attempt of a release for its plugin; the attempt continues as soon as the plugin is
+/// available.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The shortest pause between two attempts of a release.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// The pauses between the attempts of a release: they grow while the plugin gives the same kind of answer.
+/// The pauses between the attempts of a release: they grow while the plugin returns the same kind of answer.
 #[derive(Debug)]
 struct Pauses {
     backoff: Backoff,
@@ -41,9 +42,9 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// Returns the pause after a failed attempt. The pauses begin again after progress, because the plugin's next call is
-    /// for another place or a retry. They also begin again with the first refusal: earlier attempts left the outcome
-    /// open, and a claim is only proven free after several refusals.
+    /// Returns the pause after a failed attempt. The pauses begin again after progress, because the plugin's next
+    /// call is for another place or a retry. The pauses also begin again with the first refusal: earlier attempts
+    /// left the outcome open, and a claim is only proven free after several refusals.
     fn after(&mut self, progress: u32, refused: bool) -> Duration {
         if progress > self.progress || refused && !self.refused {
             self.backoff.reset();
@@ -56,7 +57,7 @@ impl Pauses {
 }
 
 impl VolumeManager {
-    /// Releases a volume in the background. Returns at once; a second call for the claim has no effect.
+    /// Releases a volume in the background. Returns immediately; a second call for the claim has no effect.
     pub(crate) fn release(&self, claim: ClaimId) {
         let newly = self.inner.releasing.lock().insert(claim.clone());
         if newly {
@@ -82,8 +83,8 @@ impl VolumeManager {
         }
     }
 
-    /// Releases a volume at the servers' request. A claim in the ledger is released normally. Otherwise the plugin is
-    /// asked to unmount what it may hold, unless this node has no trace of the volume.
+    /// Releases a volume at the servers' request. A claim in the ledger is released normally. Otherwise, the plugin
+    /// is called only if it is available and a path of the volume exists.
     pub(crate) async fn detach(&self, request: NodeDetach) -> Result<(), CsiFault> {
         if self.entry(&request.claim).is_none() {
             let known = self.inner.plugins.plugin(PluginRole::Node, &request.plugin_id, Duration::ZERO).await;

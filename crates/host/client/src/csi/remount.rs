@@ -1,4 +1,4 @@
-//! Mounts broken volumes again.
+//! The repeated mounts of volumes whose mount broke.
 
 use super::CsiFault;
 use super::ledger::{ClaimEntry, Entry, MountPhase};

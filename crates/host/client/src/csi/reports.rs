@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Delivers reports. Clones share the lanes.
+/// The delivery of reports. Clones share the lanes.
 #[derive(Clone, Debug)]
 pub(crate) struct Reports {
     servers: Arc<dyn Servers>,
@@ -22,7 +22,8 @@ pub(crate) struct Reports {
     cancel: CancellationToken,
 }
 
-/// The client ended before the servers accepted the report; the ledger still has the entry.
+/// The failure of a delivery: the client ended before the servers accepted the report. The ledger still has the
+/// entry.
 #[derive(Debug)]
 pub(crate) struct Undelivered;
 

@@ -16,14 +16,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The interval between rounds; lengthened by up to a quarter, so that the nodes of a cluster do not ask together.
+/// The interval between rounds, lengthened by up to a quarter, so that the nodes of a cluster do not send together.
 const PERIOD: Duration = Duration::from_secs(30);
 /// The delay after a new mount.
 const SOON: Duration = Duration::from_secs(1);
 /// The timeout of a plugin's response.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How long a request holds the volume's lock. It continues without the lock afterwards: a slow response must not delay
-/// mounts.
+/// The longest time in which a request holds the volume's lock. The request continues without the lock afterwards,
+/// because a slow response must not delay mounts.
 const TURN: Duration = Duration::from_secs(1);
 /// The longest time between two reports, so that a restarted server receives the usage again.
 const REPEAT: Duration = Duration::from_secs(300);
@@ -33,13 +33,14 @@ const REPEAT: Duration = Duration::from_secs(300);
 struct Last {
     usage: BTreeMap<VolumeKey, VolumeUsage>,
     reported: BTreeMap<VolumeKey, VolumeUsage>,
-    /// Volumes that were already asked for, whatever the result.
+    /// The volumes whose usage was already requested, with any result.
     asked: BTreeSet<VolumeKey>,
     at: Option<Instant>,
 }
 
 impl Last {
-    /// Returns the usage to report, if it changed: of all volumes, since a report replaces the one before.
+    /// Returns the usage of all volumes, if it changed. A report contains all of them, because it replaces the one
+    /// before.
     fn news(&self, now: Instant) -> Option<Vec<(VolumeKey, VolumeUsage)>> {
         let plain = |map: &BTreeMap<VolumeKey, VolumeUsage>| -> BTreeMap<VolumeKey, VolumeUsage> {
             let undated = |u: &VolumeUsage| VolumeUsage { sampled_at: UnixNanos::default(), ..u.clone() };

@@ -1,5 +1,5 @@
-//! Carries out the decisions of `caravan_volumes::node` about a claim: each intent is written to the ledger before its
-//! call, each proof after it.
+//! The execution of the decisions of `caravan_volumes::node` about a claim: each intent is written to the ledger
+//! before its call, each proof after it.
 
 use super::ledger::{ClaimEntry, MountPhase, Reach, is_device};
 use super::manager::Lent;
@@ -35,22 +35,22 @@ pub(super) struct Mounting {
     pub(super) wish: Wish,
 }
 
-/// A claim on its way to a goal, over several attempts.
+/// The progress of a claim towards a goal, over several attempts.
 #[derive(Debug)]
 pub(super) struct Steps {
     goal: Goal,
     claim: ClaimId,
     mounting: Option<Mounting>,
-    /// Cancelled when no caller waits for the mount any more.
+    /// The token that is cancelled when no caller waits for the mount any more.
     given_up: CancellationToken,
     plugin: Option<Lent>,
     plugin_timeout: Duration,
     tries: Tries,
     /// The error of the last failed call.
     last: Option<CsiFault>,
-    /// Why the stage is dead.
+    /// The reason that the stage is dead.
     dead: Option<String>,
-    /// The number of mounts ended and proofs written so far: while it grows, the release makes progress.
+    /// The number of mounts ended and proofs written so far. While the number grows, the release makes progress.
     pub(super) progress: u32,
     /// Warnings for the servers: errors of the plugin that did not stop the claim.
     pub(super) words: Vec<String>,
@@ -99,7 +99,7 @@ impl Steps {
         }
     }
 
-    /// Returns whether the plugin refused to undo a step, or has not answered.
+    /// Returns whether the plugin answered a call that undoes a step, while the place is not proven to be empty.
     pub(super) fn is_ending(&self) -> bool {
         self.tries.is_undoing()
     }
@@ -311,7 +311,7 @@ impl VolumeManager {
         Ok(())
     }
 
-    /// Makes a call. The outer error means that the call could not be made.
+    /// Sends a call to the plugin. The outer error means that the call could not be sent.
     async fn ask_plugin(
         &self,
         steps: &mut Steps,
@@ -398,7 +398,7 @@ impl VolumeManager {
         Ok(())
     }
 
-    /// Keeps the plugin's error if the claim continues in spite of it.
+    /// Records the plugin's error if the claim continues in spite of it.
     fn note_absent(&self, steps: &mut Steps, entry: &ClaimEntry, proof: Proof) {
         let Some(fault) = steps.last.take() else { return };
         let (place, made) = match proof {
@@ -468,7 +468,7 @@ impl VolumeManager {
         let target = entry.on_host()?.publish;
         let (path, device) = (target.clone(), is_device(entry.usage));
         let close = move || {
-            // Success without a mount happens if the plugin's mounts do not reach the host.
+            // A plugin reports success without a mount on the host if its mounts do not reach the host.
             if !super::volumes::is_published(&path, device) {
                 let private = places::private_mount(&path);
                 return Err(CsiFault::NotMounted { path, private });
@@ -509,8 +509,8 @@ fn at(places: &VolumePaths, spot: Spot) -> &PathBuf {
     }
 }
 
-/// Returns what a failed call proves (CSI specification, "Error Scheme"). Plugins that choose no code return UNKNOWN; a
-/// broken connection is UNAVAILABLE here.
+/// Returns the outcome that a failed call proves (CSI specification, "Error Scheme"). Plugins that choose no code
+/// return UNKNOWN; a broken connection is UNAVAILABLE here.
 fn answer(error: &CsiError) -> Answer {
     match error.class() {
         Some(Class::NotFound) => Answer::NotFound,

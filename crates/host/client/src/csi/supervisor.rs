@@ -81,7 +81,7 @@ impl PluginTask {
             .then(|| Path::new(SHORT_DIR).join(self.alloc.as_str()))
     }
 
-    /// Returns the plugin root as the plugin sees it. A task without a root of its own sees the host's path.
+    /// Returns the plugin root as the plugin sees it. A task without a separate root sees the host's path.
     pub(crate) fn plugin_root(&self) -> PathBuf {
         match self.isolation {
             Isolation::None | Isolation::Unveil => self.host_root.clone(),
@@ -136,7 +136,7 @@ impl PluginTask {
         &self.alloc
     }
 
-    /// Returns the directory of its socket, and the root that all allocations of the plugin share.
+    /// Returns the directory of the plugin's socket, and the root that all allocations of the plugin share.
     pub(super) fn dirs(&self) -> [&Path; 2] {
         [&self.socket_dir, &self.host_root]
     }
@@ -298,7 +298,7 @@ pub(crate) async fn set_health(plugin: &PluginTask, registry: &Registry, healthy
     }
 }
 
-/// Removes all the plugin's registrations: only those of its name, roles and allocation.
+/// Removes all registrations of the plugin with its name, roles and allocation.
 pub(crate) async fn deregister(plugin: &PluginTask, registry: &Registry) {
     for role in plugin.roles() {
         registry.deregister(&(role, plugin.id().clone()), &plugin.alloc).await;

@@ -1,5 +1,5 @@
-//! Mounts volumes: one operation at a time for each volume, each intent in the ledger before its call and each proof
-//! after it. [`super::releases`] unmounts them.
+//! The mounts of volumes: one operation at a time for each volume, each intent in the ledger before its call and each
+//! proof after it. [`super::releases`] unmounts them.
 
 use super::CsiFault;
 use super::health::{Troubles, diagnose};
@@ -29,13 +29,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long an operation waits for its plugin (docs/reference/storage.md, section 3.1).
+/// The longest wait of an operation for its plugin (docs/reference/storage.md, section 3.1).
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The interval between checks of the condition that a mount waits for.
 const WAIT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often one attempt of a mount asks a plugin to end a conflicting mount, before other operations get the volume.
+/// The most calls by which one attempt of a mount ends a conflicting mount, before other operations get the volume.
 const MAX_UNDOING: usize = 12;
 
 /// The timeout for the answer of a file system.
@@ -60,7 +60,7 @@ pub(super) struct Inner {
     ledger: Mutex<Ledger>,
     turns: KeyedLock<VolumeKey>,
     pub(super) releasing: Mutex<HashSet<ClaimId>>,
-    /// Grows with every change of the ledger.
+    /// A counter of the changes of the ledger.
     changes: watch::Sender<u64>,
     /// Mounts with problems.
     pub(super) troubles: watch::Sender<Troubles>,
@@ -84,7 +84,7 @@ pub(crate) struct Parts {
     pub(crate) identity: Arc<Identity>,
     /// The parent of the plugin roots.
     pub(crate) csi_dir: PathBuf,
-    /// Cancels all operations.
+    /// The token that cancels all operations.
     pub(crate) cancel: CancellationToken,
 }
 
@@ -119,10 +119,10 @@ impl VolumeManager {
         self.inner.tasks.wait().await;
     }
 
-    /// Mounts a granted claim; returns the proof. Repeating it after a failure or a crash of the agent is safe, because
-    /// the ledger and the mount table decide the next step. Owner and mode of the root are set only the first time.
-    /// `lease_term` is the term of the node's lease in which a fenced claim was granted. `waits` receives the reason of
-    /// each wait.
+    /// Mounts a granted claim; returns the proof. A repetition after a failure or a crash of the agent is safe,
+    /// because the ledger and the mount table decide the next step. Owner and mode of the root are set only the first
+    /// time. `lease_term` is the term of the node's lease in which a fenced claim was granted. `waits` receives the
+    /// reason of each wait.
     pub(crate) async fn mount(
         &self,
         grant: &ClaimGrant,
@@ -131,7 +131,7 @@ impl VolumeManager {
         waits: &watch::Sender<String>,
     ) -> Result<MountProof, CsiFault> {
         let claim = &grant.claim;
-        // Recorded first: whatever happens, the claim will be released.
+        // Recorded first, so that the claim is released even if the mount fails.
         let known = self.entry(&claim.id);
         if known.as_ref().is_none_or(|e| e.generation != claim.generation) {
             self.write(granted(grant, known, lease_term)).await?;
@@ -195,8 +195,8 @@ impl VolumeManager {
         let work = tokio::spawn(async move {
             let _turn = turn;
             let mut came = this.take_steps(&mut steps).await;
-            // A plugin that refuses to end a conflicting mount is asked again within the attempt: its refusals are
-            // counted.
+            // A plugin that refuses to end a conflicting mount is called again within the attempt, because its
+            // refusals are counted.
             for _ in 0..MAX_UNDOING {
                 if !matches!(came, Ok(Came::Waits(_))) || !steps.is_ending() {
                     break;
@@ -258,7 +258,7 @@ impl VolumeManager {
     pub(crate) fn report(&self, claim: ClaimId, generation: u32, step: ClaimReportStep) {
         let this = self.clone();
         self.inner.tasks.spawn(async move {
-            // Undelivered means that the client ends; the next agent reports the step again.
+            // The failure of the delivery means that the client ends; the next agent reports the step again.
             let _ = this.inner.reports.deliver(&claim, generation, step).await;
             if this.entry(&claim).is_none() {
                 this.inner.reports.remove(&claim);
@@ -303,7 +303,7 @@ impl VolumeManager {
         Ok(entry.on_host()?.publish)
     }
 
-    /// Returns how many volumes of live or stopping allocations a plugin root holds.
+    /// Returns the number of claims whose volumes a plugin may have staged and has not unstaged yet.
     pub(crate) fn uses_plugin(&self, plugin: &PluginId) -> usize {
         let called = |e: &&ClaimEntry| e.phase > MountPhase::Granted && e.phase < MountPhase::Unstaged;
         self.lock().entries().filter(|e| e.plugin == *plugin).filter(called).count()
@@ -427,7 +427,7 @@ pub(super) fn kernel(what: &'static str) -> impl FnOnce(caravan_sys::Error) -> C
     move |source| CsiFault::Kernel { what, source }
 }
 
-/// Creates a directory with mode 0700 below a root, and checks that it really lies there.
+/// Creates a directory with mode 0700 below a root, and checks that its real path is below the root.
 pub(super) fn make_dir(root: &Path, dir: &Path, what: &'static str) -> Result<(), CsiFault> {
     let fault = |source| CsiFault::Directory { what, path: dir.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(fault)?;
@@ -444,7 +444,7 @@ pub(super) fn is_published(target: &Path, device: bool) -> bool {
     is_mount_point(target).unwrap_or_else(|e| !e.is_not_found()) || (device && is_device())
 }
 
-/// Returns what identifies a mount: its file system's device and its mount id; for a block device, the device number.
+/// Returns the identity of a mount: its file system's device and its mount id; for a block device, the device number.
 pub(super) fn proof(target: &Path, device: bool) -> Result<MountProof, CsiFault> {
     let looking = "look at the mount";
     let identity = mount_identity(target).map_err(kernel(looking))?;
@@ -457,7 +457,7 @@ pub(super) fn proof(target: &Path, device: bool) -> Result<MountProof, CsiFault>
             Some((DeviceKind::Character, number)) => format!("c{number}"),
             None => identity.device.to_string(),
         },
-        // A device file that the plugin created lies on a mount that is not the volume's.
+        // A device file that the plugin created is on a mount that does not belong to the volume.
         mount_id: if bound { identity.mount_id } else { 0 },
     })
 }

@@ -1,5 +1,5 @@
-//! Watches the mounts of volumes: the kernel notifies about changes of the mount table, and every few seconds each file
-//! system is asked whether it still answers.
+//! The watch over the mounts of volumes: the kernel notifies about changes of the mount table, and each file system
+//! is probed every few seconds.
 
 use super::CsiFault;
 use super::health::{Kind, Trouble, Troubles, diagnose};
@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The interval between requests to the same file system.
+/// The interval between probes of the same file system.
 const PERIOD: Duration = Duration::from_secs(2);
 /// The timeout for the answer of a file system.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -68,7 +68,7 @@ impl VolumeManager {
         }
     }
 
-    /// Compares every mount with its proof; `whole`: also asks its file system.
+    /// Compares every mount with its proof; with `whole`, probes its file system too.
     async fn look(&self, whole: bool) {
         let mounted: Vec<ClaimEntry> =
             self.lock().entries().filter(|e| e.phase == MountPhase::Mounted).cloned().collect();
@@ -95,12 +95,12 @@ impl VolumeManager {
         let (looked_at, at) = (entry.clone(), path.clone());
         let look = move || match check(&looked_at) {
             Err(CsiFault::Changed { what, .. }) => Err(what),
-            // If the path cannot be read, asking the file system returns the reason.
+            // If the path cannot be read, the probe of the file system returns the reason.
             Ok(()) | Err(_) => Ok(if whole { answers(&at) } else { Ok(()) }),
         };
         match self.inner.prober.look(&path, TIMEOUT, look).await {
             Some(Err(what)) => trouble(Kind::Changed, what),
-            // Only asking the file system can clear other problems; the known one stays.
+            // Only a probe of the file system can clear other problems; the recorded problem stays.
             Some(Ok(_)) if !whole => known.filter(|t| t.kind != Kind::Changed).cloned(),
             Some(Ok(answer)) => diagnose(Some(answer)).and_then(|(kind, reason)| trouble(kind, reason)),
             None => diagnose(None).and_then(|(kind, reason)| trouble(kind, reason)),

@@ -1,5 +1,5 @@
-//! The allocations that hold device instances. An instance is used by one allocation at a time: another one waits
-//! until the tasks of the first are dead, even if the servers count the instance as free by then.
+//! The allocations that hold device instances. An instance is used by one allocation at a time. Another allocation
+//! waits until the tasks of the first are dead, even if the servers already count the instance as free.
 
 use caravan_types::AllocId;
 use caravan_types::alloc::Allocation;
@@ -21,7 +21,7 @@ pub(crate) struct Holders {
 struct Inner {
     /// Allocations by instance; the first one holds it, the others wait.
     queues: Mutex<BTreeMap<Instance, Vec<AllocId>>>,
-    /// Grows with every release.
+    /// A counter of the releases.
     released: watch::Sender<u64>,
 }
 
@@ -36,7 +36,7 @@ impl Default for Inner {
 pub(crate) struct Held {
     /// Vendor, type, name and id, as in `vendor/type/name[id]`.
     pub(crate) device: String,
-    /// The holder.
+    /// The allocation that holds the instance.
     pub(crate) by: AllocId,
 }
 

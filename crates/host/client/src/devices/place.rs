@@ -3,7 +3,7 @@
 use caravan_drivers::DeviceGroup;
 use std::collections::BTreeMap;
 
-/// Returns the NUMA nodes by the bus ids that plugins report, as far as the kernel knows them.
+/// Returns the NUMA nodes by the bus ids that plugins report, for the buses whose NUMA node the kernel reports.
 pub(super) fn of_groups(groups: &[DeviceGroup]) -> BTreeMap<String, u64> {
     let localities = groups.iter().flat_map(|group| &group.instances).filter_map(|one| one.locality.as_ref());
     localities

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 
 /// The attribute of a node whose bridge is built in.
 pub(crate) const BUILT_IN: &str = "caravan.bridge";
-/// What the attributes with the versions of CNI plugins begin with.
+/// The prefix of the attributes with the versions of CNI plugins.
 pub(crate) const PLUGIN_VERSIONS: &str = "plugins.cni.version.";
 /// The CNI plugins whose versions jobs of mode `bridge` require. The built-in bridge does their work.
 const PLUGINS: [&str; 5] = ["bridge", "firewall", "host-local", "loopback", "portmap"];
 /// The version of the plugins whose behaviour the built-in bridge has.
 const PLUGIN_VERSION: &str = "v1.6.0";
 
-/// Adds the bridge to what the node offers.
+/// Adds the bridge to the resources and attributes of the node.
 pub(super) fn add(
     config: &BridgeConfig,
     resources: &mut NodeResources,

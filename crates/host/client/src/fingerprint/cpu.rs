@@ -50,8 +50,8 @@ impl Cpu {
         u32::try_from(self.cores.len()).unwrap_or(u32::MAX)
     }
 
-    /// Adds the CPU attributes. `reserved` is what the host reserves, in MHz; `reservable` is how many cores jobs may
-    /// reserve.
+    /// Adds the CPU attributes. `reserved` is the capacity that the host reserves, in MHz; `reservable` is the number
+    /// of cores that jobs may reserve.
     pub(super) fn add_attributes(
         &self,
         total: i64,

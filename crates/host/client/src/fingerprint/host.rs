@@ -7,7 +7,7 @@ use caravan_sys::mountinfo::MountTable;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The signals that tasks can receive, as the drivers know them.
+/// The signals that tasks can receive, by the names that drivers accept.
 const SIGNALS: &str = "SIGABRT,SIGALRM,SIGBUS,SIGCHLD,SIGCONT,SIGFPE,SIGHUP,SIGILL,SIGINT,SIGIO,SIGKILL,SIGPIPE,\
 SIGPROF,SIGQUIT,SIGSEGV,SIGSTOP,SIGSYS,SIGTERM,SIGTRAP,SIGTSTP,SIGTTIN,SIGTTOU,SIGURG,SIGUSR1,SIGUSR2,SIGWINCH,\
 SIGXCPU,SIGXFSZ";

@@ -1,6 +1,6 @@
 //! Consul and Vault integrations: their self-descriptions become attributes of the node (docs/reference/http-api.md,
-//! section 5.4, docs/reference/jobspec.md, section 11.1). They are polled in the background, and nothing waits for
-//! them.
+//! section 5.4, docs/reference/jobspec.md, section 11.1). The integrations are polled in the background, and no other
+//! part of the client waits for them.
 
 mod consul;
 mod vault;
@@ -39,10 +39,10 @@ pub enum NeighbourKind {
     Vault,
 }
 
-/// A Consul agent or Vault server, and how to reach it.
+/// The address and the settings of a Consul agent or Vault server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Neighbour {
-    /// Whether it is Consul or Vault.
+    /// The kind of the program.
     pub kind: NeighbourKind,
     /// Name of its cluster; `default` is the default cluster.
     pub name: String,
@@ -119,7 +119,7 @@ impl Neighbour {
     }
 }
 
-/// Polls the integrations for as long as it is polled itself; `desired` may change.
+/// Polls the integrations while the returned future is polled; `desired` may change.
 pub(crate) async fn mind(node: NodeState, mut desired: watch::Receiver<Neighbours>) {
     let mut tasks = JoinSet::new();
     let mut looked: Vec<(Neighbour, AbortHandle)> = Vec::new();

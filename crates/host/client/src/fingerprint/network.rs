@@ -14,7 +14,7 @@ use std::net::IpAddr;
 /// The alias of the addresses of the main interface.
 const DEFAULT: &str = "default";
 
-/// An interface and its addresses, in the order in which jobs get them.
+/// An interface and its addresses, in the order in which jobs receive them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Interface {
     device: String,

@@ -15,7 +15,7 @@ pub(super) struct Topology {
     /// NUMA node by processor.
     nodes: BTreeMap<u16, u16>,
     sockets: BTreeMap<u16, u16>,
-    /// By NUMA node: its distances to all NUMA nodes.
+    /// The distances of each NUMA node to all NUMA nodes.
     distances: Vec<Vec<u32>>,
 }
 
@@ -55,8 +55,8 @@ impl Topology {
         to.extend(nodes.into_iter().map(|(node, cores)| (format!("numa.node{node}.cores"), format(cores))));
     }
 
-    /// Returns the topology in the form that clients know. `total` is the capacity of all processors in MHz, `kept`
-    /// what the host reserves.
+    /// Returns the topology in the form that clients expect. `total` is the capacity of all processors in MHz, `kept`
+    /// the processors and the capacity that the host reserves.
     pub(super) fn describe(&self, cpu: &Cpu, total: i64, kept: &ReservedCpu) -> Hardware {
         let core = |id: &u16| {
             json!({

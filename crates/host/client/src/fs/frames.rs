@@ -93,7 +93,7 @@ pub enum FileEvent {
 }
 
 impl FileEvent {
-    /// Returns the text that clients know.
+    /// Returns the text that clients expect.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deleted => "file deleted",
@@ -115,7 +115,7 @@ pub struct Frame {
     pub event: Option<FileEvent>,
 }
 
-/// A stream of frames. It ends at the end of the data, or never if it follows.
+/// A stream of frames. The stream ends at the end of the data; with `follow`, it waits there for more data.
 pub type Frames = BoxStream<'static, Result<Frame, FsError>>;
 
 struct Reading {
@@ -124,7 +124,7 @@ struct Reading {
     open: Option<(String, File)>,
     offset: u64,
     follow: Option<DirWatch>,
-    /// Whether the log began again after the place at which the stream goes on. The first frame reports that.
+    /// Whether the log began again after the place at which the stream continues. The first frame reports that.
     is_other: bool,
     over: bool,
 }

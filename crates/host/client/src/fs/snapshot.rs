@@ -7,15 +7,15 @@ use tokio::sync::mpsc;
 
 /// The most pieces that wait for a slow reader.
 const QUEUE: usize = 16;
-/// Longest piece, in bytes.
+/// The longest piece, in bytes.
 const PIECE: usize = 64 * 1024;
 
-/// The pieces of an archive; an error is the last one.
+/// The pieces of an archive; an error is the last item.
 pub type Archive = mpsc::Receiver<Result<Bytes, FsError>>;
 
 impl AllocFs {
-    /// Returns a tar archive of the shared data of its tasks and of their `local` directories. Only files, directories
-    /// and links are included; volumes are not.
+    /// Returns a tar archive of the shared data of the allocation's tasks and of their `local` directories. Only
+    /// files, directories and links are included; volumes are not.
     ///
     /// # Errors
     /// See [`FsError`]; returned before the first piece.
@@ -27,7 +27,7 @@ impl AllocFs {
         tokio::task::spawn_blocking(move || {
             let pieces = Pieces { sender: sender.clone(), held: Vec::new() };
             if let Err(error) = pack::write(&fs.root, &fs.tasks, &fs.users, pieces) {
-                // If this fails too, the reader has gone away.
+                // If this fails too, the reader has disconnected.
                 let _ = sender.blocking_send(Err(io("/")(error)));
             }
         });
@@ -35,7 +35,7 @@ impl AllocFs {
     }
 }
 
-/// Collects written bytes into pieces for the reader.
+/// A writer that collects bytes into pieces for the reader.
 struct Pieces {
     sender: mpsc::Sender<Result<Bytes, FsError>>,
     held: Vec<u8>,

@@ -131,7 +131,7 @@ impl Ended {
     }
 }
 
-/// Why a plugin failed, and what is known about the effect.
+/// The failure of a plugin: its reason, and the recorded outcome of the operation.
 struct Failed {
     why: String,
     outcome: PluginOutcome,

@@ -4,7 +4,7 @@ use crate::ClientError;
 use caravan_rpc::{Code, RpcError};
 use std::path::PathBuf;
 
-/// Why an operation on a host volume failed.
+/// The reason that an operation on a host volume failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostVolumeFault {
     /// Another volume on this node has the name.
@@ -24,7 +24,7 @@ pub(crate) enum HostVolumeFault {
     Parameter {
         /// The name of the parameter.
         key: String,
-        /// What is wrong with its value.
+        /// The reason that its value is invalid.
         why: String,
     },
     /// A plugin failed.
@@ -34,7 +34,7 @@ pub(crate) enum HostVolumeFault {
         doing: String,
         /// The plugin's id.
         plugin: String,
-        /// How the plugin ended, with its own error text.
+        /// The end of the plugin's process, with its own error text.
         why: String,
         /// Whether the operation may have had an effect.
         outcome: PluginOutcome,
@@ -57,7 +57,7 @@ pub(crate) enum HostVolumeFault {
     Keep(#[source] ClientError),
 }
 
-/// The knowledge about an operation after its plugin failed.
+/// The outcome of an operation whose plugin failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PluginOutcome {
     /// The plugin reported that the operation failed.

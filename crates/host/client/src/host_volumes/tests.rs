@@ -220,7 +220,7 @@ async fn no_volume_hides_one_of_the_configuration() {
     let namespace = "default".into();
     assert!(agent.volumes.path(&namespace, "fixed", HostAccess::Any).is_some());
     assert!(agent.volumes.path(&namespace, "fixed", HostAccess::Created).is_none());
-    // A volume that was created before the configuration got one of its name.
+    // A volume that was created before the configuration contained one of the same name.
     let made = agent.volumes.create(volume("v2", "later", "mkdir")).await.unwrap();
     assert!(agent.volumes.path(&namespace, "later", HostAccess::Created).is_some());
     agent.stop();

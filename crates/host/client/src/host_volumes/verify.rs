@@ -20,7 +20,7 @@ pub(super) fn path_exists(name: &str, path: &Path) -> Result<(), HostVolumeFault
     })
 }
 
-/// Returns the system's error text as clients know it: in lower case and without its number.
+/// Returns the system's error text as clients expect it: in lower case and without its number.
 fn words(error: &std::io::Error) -> String {
     match error.raw_os_error() {
         Some(number) => nix::errno::Errno::from_raw(number).desc().to_lowercase(),
@@ -90,7 +90,7 @@ impl HostVolumes {
         ready.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Creates a volume again by its plugin. Returns whether no work is left for it.
+    /// Creates a volume again by its plugin. Returns whether the volume needs no further attempt.
     async fn verify(&self, id: &HostVolumeId) -> bool {
         let Some(name) = self.known().get(id).map(|k| k.record.volume.name.clone()) else { return true };
         let _turn = self.turn(&name).await;

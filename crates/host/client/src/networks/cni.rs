@@ -1,5 +1,5 @@
-//! The networks of allocations by CNI plugins: their records, their set-up and removal, and what the node offers
-//! (docs/design/networks.md).
+//! The networks of allocations by CNI plugins: their records, their set-up and removal, and the networks that the
+//! node offers (docs/design/networks.md).
 
 use crate::clock::Backoff;
 use crate::config::ClientConfig;
@@ -18,20 +18,21 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
-/// The time between two looks at the configurations and the plugins.
+/// The time between two scans of the configurations and the plugins.
 const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 /// The most networks that are changed at the same time. Each change starts several programs.
 const MAX_CHANGES: u32 = 8;
-/// How often a set-up is tried.
+/// The most attempts of a set-up.
 const SET_UP_ATTEMPTS: u32 = 3;
-/// How often a removal is tried before the allocation ends without it. The client goes on trying.
+/// The most attempts of a removal before the allocation ends without it. The client continues its attempts
+/// afterwards.
 const REMOVAL_ATTEMPTS: u32 = 6;
 
-/// What an allocation asks of a network.
+/// The network that an allocation requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) alloc: AllocId,
-    /// The name of the network, in its spelling.
+    /// The name of the network, as the job file spells it.
     pub(crate) network: String,
     pub(crate) namespace: PathBuf,
     pub(crate) arguments: Arguments,
@@ -65,11 +66,11 @@ struct Book {
     releasing: BTreeSet<AllocId>,
     /// The allocations that ended although their network could not be removed.
     orphans: BTreeSet<AllocId>,
-    /// One change of an allocation's network at a time.
+    /// The locks that serialize the changes of an allocation's network.
     busy: BTreeMap<AllocId, Arc<tokio::sync::Mutex<()>>>,
 }
 
-/// What the last look found.
+/// The results of the last scan.
 #[derive(Debug, Default)]
 struct Seen {
     programs: Vec<(PathBuf, SystemTime)>,
@@ -78,7 +79,7 @@ struct Seen {
 }
 
 impl Plugged {
-    /// Takes over the networks of an earlier agent.
+    /// Restores the networks of an earlier agent.
     pub(crate) fn open(
         config: &ClientConfig,
         store: Store,
@@ -100,7 +101,7 @@ impl Plugged {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Returns how an allocation is reached whose network may exist.
+    /// Returns the addresses of an allocation whose network may exist.
     pub(crate) fn record_of(&self, alloc: &AllocId) -> Option<Arc<NetworkStatus>> {
         let book = self.inner.book.lock();
         let record = book.records.get(alloc)?;
@@ -112,7 +113,7 @@ impl Plugged {
         own.lock_owned().await
     }
 
-    /// Runs plugins on a thread that may block, with few others at the same time.
+    /// Runs plugins on a thread that may block; at most [`MAX_CHANGES`] such threads run at the same time.
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Runtime) -> Result<T, CniFault> + Send + 'static,
@@ -129,14 +130,15 @@ impl Plugged {
         done.map_err(|fault| Failed { reason: describe(&fault), is_passing: fault.is_passing() })
     }
 
-    /// Makes the network of an allocation, or finds that of an earlier agent. `report` receives each repair.
+    /// Creates the network of an allocation, or finds the network that an earlier agent created. `report` receives
+    /// each repair.
     ///
     /// # Errors
-    /// Returns one sentence. [`Plugged::release`] removes the rest.
+    /// Returns one sentence. [`Plugged::release`] removes the finished steps.
     pub(crate) async fn attach(&self, ask: Ask, report: impl Fn(&str)) -> Result<Arc<NetworkStatus>, String> {
         let (sender, mut repairs) = tokio::sync::mpsc::unbounded_channel();
         let (this, own) = (self.clone(), ask);
-        // A task of its own: plugins that run are not stopped halfway if the allocation is.
+        // A separate task: running plugins are not stopped halfway if the allocation is stopped.
         let work = tokio::spawn(async move { this.make(own, &sender).await });
         while let Some(sentence) = repairs.recv().await {
             report(&sentence);
@@ -159,7 +161,7 @@ impl Plugged {
             }
             let mut left = record;
             if left.boot != boot {
-                // The machine was restarted: the namespace of the record is another one now.
+                // The machine was restarted, so the namespace of the record does not exist any more.
                 left.namespace = PathBuf::new();
             }
             if let Err(failed) = self.run(move |runtime| runtime.del(&left)).await {
@@ -185,7 +187,7 @@ impl Plugged {
         Err(first.unwrap_or_default())
     }
 
-    /// Returns the status of a network that an earlier agent made, if it is as it should be.
+    /// Returns the status of a recorded network, if it is the requested one and the plugins find no difference.
     async fn kept(
         &self,
         record: &Attached,
@@ -262,8 +264,8 @@ impl Plugged {
         written.map_err(|error| Failed { reason: describe(&error), is_passing: false })
     }
 
-    /// Removes the network of an allocation, if it has one. After some attempts the allocation ends without the removal,
-    /// which is reported and tried again later.
+    /// Removes the network of an allocation, if it has one. After some failed attempts the allocation ends without
+    /// the removal, which is reported and retried later.
     pub(crate) async fn release(&self, alloc: &AllocId, report: impl Fn(&str)) {
         {
             let mut book = self.inner.book.lock();
@@ -309,14 +311,14 @@ impl Plugged {
         let known = self.inner.book.lock().records.get(alloc).cloned();
         let Some(mut record) = known else { return Ok(()) };
         self.run(move |runtime| {
-            // Plugins remove the rest also without the namespace.
+            // Plugins remove the remaining parts also without the namespace.
             if !caravan_sys::netns::is_held(&record.namespace).unwrap_or(false) {
                 record.namespace = PathBuf::new();
             }
             runtime.del(&record)
         })
         .await?;
-        // A failure is logged. The record of the next start finds nothing to remove.
+        // A failure is logged. If the record stays, the next agent finds no network to remove.
         self.inner.store.remove_plugged(alloc).wait().await;
         let mut book = self.inner.book.lock();
         book.records.remove(alloc);
@@ -324,8 +326,8 @@ impl Plugged {
         Ok(())
     }
 
-    /// Removes what earlier agents left, and looks at the configurations and the plugins regularly. `here` are the
-    /// allocations of an earlier agent that are still on this node.
+    /// Removes the networks that earlier agents left, and scans the configurations and the plugins regularly. `here`
+    /// returns whether an allocation of an earlier agent is still on this node.
     pub(crate) async fn run_until(
         self,
         here: impl Fn(&AllocId) -> bool,
@@ -351,7 +353,7 @@ impl Plugged {
         }
     }
 
-    /// Tries again to remove the networks of allocations that ended.
+    /// Retries the removal of the networks of ended allocations.
     async fn retry(&self) {
         let orphans = self.inner.book.lock().orphans.clone();
         for alloc in orphans {
@@ -366,7 +368,7 @@ impl Plugged {
         }
     }
 
-    /// Lets plugins remove what belongs to no allocation, while no network is changed.
+    /// Lets plugins remove resources that belong to no allocation, while no network is changed.
     async fn collect(&self) {
         let Ok(places) = Arc::clone(&self.inner.changes).acquire_many_owned(MAX_CHANGES).await else {
             return;
@@ -432,7 +434,7 @@ fn not_offered(list: &NetworkList, fault: &CniFault) -> String {
     format!("Networks of mode cni/{} are not offered: {}", list.name(), describe(fault))
 }
 
-/// Why a change failed.
+/// The failure of a change.
 #[derive(Clone, Debug)]
 struct Failed {
     reason: String,
@@ -440,7 +442,7 @@ struct Failed {
     is_passing: bool,
 }
 
-/// Undoes an addition whose result is of no use.
+/// Undoes an addition whose result cannot be used.
 fn undone(runtime: &Runtime, record: &Attached, fault: CniFault) -> CniFault {
     if let Err(left) = runtime.del(record) {
         tracing::warn!(alloc = %record.alloc, error = describe(&left), "an addition to a network is not undone");

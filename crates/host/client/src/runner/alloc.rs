@@ -31,7 +31,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// The parts from which runners and their hooks are made.
+/// The parts from which runners and their hooks are created.
 #[derive(Debug)]
 pub(crate) struct RunnerParts {
     pub(crate) outlets: Outlets,
@@ -78,8 +78,8 @@ impl AllocRunner {
         Self { state, sockets, parts }
     }
 
-    /// Runs the allocation to its end, or until the agent ends. It starts once the tasks of the allocations in `before`
-    /// are dead, because those may hold its ports and memory until then.
+    /// Runs the allocation to its end, or until the agent ends. The run starts once the tasks of the allocations in
+    /// `before` are dead. Until then, these tasks may hold the ports and memory of the allocation.
     pub(crate) async fn run(self, before: Vec<AllocState>, allocs: Arc<dyn FindAlloc>) {
         let parts = &self.parts;
         let network = NetworkHook::new(parts);
@@ -153,7 +153,8 @@ impl AllocRunner {
         }
     }
 
-    /// Skips the hooks of an allocation that is being stopped. Its poststop tasks may still run, if any task ever ran.
+    /// Skips the hooks of an allocation that is being stopped. The poststop tasks may still run, if any task ever
+    /// ran.
     fn skip_setup(&self) {
         let begun = self.lock().tasks.values().any(|s| !s.record.state.started_at.is_zero());
         self.decide_readiness(if begun { Readiness::Ready } else { Readiness::Failed });
@@ -208,7 +209,8 @@ impl AllocRunner {
         disk::give(&self.state, &self.parts.planner).await
     }
 
-    /// Removes the allocation's directories and records. Allowed only once it is over.
+    /// Removes the allocation's directories and records. Allowed only once its volumes and other resources are
+    /// released.
     pub(crate) async fn destroy(&self) -> Result<(), ClientError> {
         let alloc = self.alloc();
         let dir = self.dir().clone();

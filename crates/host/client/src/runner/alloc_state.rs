@@ -1,5 +1,5 @@
-//! The state of one allocation and its tasks: records, orders, readiness and stage. Hooks and task runners share it;
-//! it names neither.
+//! The state of one allocation and its tasks: records, orders, readiness and stage. Hooks and task runners share the
+//! state; this module depends on neither.
 
 mod meters;
 mod minders;
@@ -26,7 +26,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
-/// Whether tasks may start.
+/// The permission for tasks to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
     /// Hooks are running.
@@ -53,7 +53,7 @@ pub(super) struct State {
     pub(super) alloc: Arc<Allocation>,
     pub(super) tasks: BTreeMap<String, Slot>,
     pub(super) stopping: bool,
-    /// When the allocation came to this node.
+    /// The time at which this node received the allocation.
     begun: UnixNanos,
     health: Health,
     attached: OwnNetwork,
@@ -71,17 +71,17 @@ pub(super) struct Slot {
 
 impl Slot {
     fn restart(&self, reason: &str) {
-        // A task that is ending does not receive the action, and need not.
+        // A task that is ending does not receive the action, and does not need it.
         let _ = self.actions.send(TaskAction::Restart { reason: reason.to_owned() });
     }
 }
 
-/// The network of an allocation, as its state sees it.
+/// The network of an allocation, as recorded in its state.
 #[derive(Debug, Default)]
 pub(super) struct OwnNetwork {
-    /// Its addresses, once it has any.
+    /// The addresses of the network; `None` before the set-up.
     pub(super) status: Option<Arc<NetworkStatus>>,
-    /// Whether anything of it may exist.
+    /// Whether a part of the network may exist.
     pub(super) is_held: bool,
 }
 
@@ -94,18 +94,18 @@ fn with_network(alloc: &Allocation, status: &Arc<NetworkStatus>) -> Arc<Allocati
 #[derive(Clone, Debug)]
 pub(super) struct Joined {
     pub(super) network: NetworkIsolation,
-    /// The namespace; absent if the driver that made the network has none for it.
+    /// The namespace; absent if the driver that created the network has none for it.
     pub(super) namespace: Option<NamespaceId>,
 }
 
-/// The outlets of an allocation's state.
+/// The receivers of the changes of an allocation's state.
 #[derive(Clone, Debug)]
 pub(crate) struct Outlets {
     /// The durable client state.
     pub(crate) store: Store,
     /// Status reports to the servers.
     pub(crate) reporter: Reporter,
-    /// Counts and times, for metrics.
+    /// Counts and durations, for metrics.
     pub(crate) meters: Meters,
 }
 
@@ -120,12 +120,12 @@ struct Inner {
     outlets: Outlets,
     dir: AllocDir,
     state: Mutex<State>,
-    /// Grows with every change that siblings or the hooks may wait for.
+    /// A counter of the changes that siblings or the hooks may wait for.
     changes: watch::Sender<u64>,
     readiness: watch::Sender<Readiness>,
     stage: watch::Sender<Stage>,
     services: ServiceState,
-    /// The network that the tasks join; absent means the node's.
+    /// The network that the tasks join; absent means the network of the node.
     network: Mutex<Option<Joined>>,
 }
 
@@ -191,11 +191,11 @@ impl AllocState {
     pub(crate) fn services(&self) -> &ServiceState {
         &self.inner.services
     }
-    /// Returns the network that the tasks join when they start; `None` means the node's.
+    /// Returns the network that the tasks join when they start; `None` means the network of the node.
     pub(in crate::runner) fn network(&self) -> Option<NetworkIsolation> {
         self.inner.network.lock().as_ref().map(|joined| joined.network.clone())
     }
-    /// Returns the namespace of that network, if it has one.
+    /// Returns the namespace of the network that the tasks join, if it has one.
     pub(in crate::runner) fn namespace(&self) -> Option<NamespaceId> {
         self.inner.network.lock().as_ref().and_then(|joined| joined.namespace)
     }
@@ -211,11 +211,11 @@ impl AllocState {
     pub(crate) fn alloc(&self) -> Arc<Allocation> {
         Arc::clone(&self.lock().alloc)
     }
-    /// Returns when the allocation came to this node.
+    /// Returns the time at which this node received the allocation.
     pub(in crate::runner) fn begun(&self) -> UnixNanos {
         self.lock().begun
     }
-    /// Applies a new version of the allocation from the servers; stops it if they want that.
+    /// Applies a new version of the allocation from the servers; stops the allocation if the servers require that.
     pub(crate) fn receive(&self, alloc: Arc<Allocation>) {
         let stop = alloc.server_terminal();
         let no_delay = alloc.desired_transition.no_shutdown_delay == Some(true);
@@ -233,18 +233,18 @@ impl AllocState {
         }
     }
 
-    /// Notes that the allocation holds a network from now on. Until it is released, the servers receive no final status,
-    /// because its ports are in use.
+    /// Records that the allocation holds a network from now on. Until the network is released, the servers receive no
+    /// final status, because the ports of the allocation are in use.
     pub(in crate::runner) fn hold_network(&self) {
         self.lock().attached.is_held = true;
     }
 
-    /// Notes that the allocation's network is gone, or never existed.
+    /// Records that the allocation's network is removed, or never existed.
     pub(in crate::runner) fn network_released(&self) {
         self.lock().attached.is_held = false;
     }
 
-    /// Notes the addresses of the allocation's network.
+    /// Records the addresses of the allocation's network.
     pub(in crate::runner) fn put_network(&self, status: Arc<NetworkStatus>) {
         {
             let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! Artifacts: files that are fetched before a task starts (docs/reference/jobspec.md, section 4.9). They are not
+//! Artifacts: files that are fetched before a task starts (docs/reference/jobspec.md, section 4.9). Artifacts are not
 //! trusted, so nothing is written outside of their destination.
 
 mod fetch;
@@ -30,7 +30,7 @@ const DONE: &str = "artifacts";
 /// The limits of one unpacked artifact (docs/reference/jobspec.md, section 11.3).
 const LIMITS: Limits = Limits { bytes: 100_000_000_000, bytes_text: Cow::Borrowed("100 GB"), entries: 4096 };
 
-/// Sets a flag when it is dropped, because then no caller waits any more.
+/// A guard that sets a flag when it is dropped, because then no caller waits any more.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {

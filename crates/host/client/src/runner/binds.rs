@@ -27,8 +27,8 @@ pub(crate) fn claim_id(alloc: &Allocation, request: &VolumeRequest) -> ClaimId {
     ClaimId { volume, alloc: alloc.id.clone() }
 }
 
-/// Returns the mounts that a task requests. `verify`: their sources are compared with the ledger's proofs, as before a
-/// start.
+/// Returns the mounts that a task requests. With `verify`, their sources are compared with the ledger's proofs, as
+/// before a start.
 pub(crate) fn requested_mounts(
     sources: &Sources,
     alloc: &Allocation,
@@ -98,7 +98,7 @@ pub(crate) fn ownerless<'a>(
     wishes.filter(move |(wish, _)| is_ownerless(&env.text(&wish.volume))).map(|(_, mount)| mount)
 }
 
-/// Returns the host path of a mount destination, for a task without a root of its own. A path inside the allocation
+/// Returns the host path of a mount destination, for a task without a separate root. A path inside the allocation
 /// directory is used unchanged; any other is relative to the task directory. No destination is refused: `..` ends at
 /// the root, as in a chroot, and a volume may cover the task's own directories if the job requests that.
 pub(crate) fn place(destination: &Path, dirs: &TaskDir) -> PathBuf {
@@ -135,7 +135,7 @@ impl Binds {
         Self { targets: mounts.iter().map(|m| Target::of(m, dirs)).collect() }
     }
 
-    /// Creates the binds. On failure, those already created are undone.
+    /// Creates the binds. On failure, the binds that were already created are undone.
     pub(crate) fn make(mounts: &[Mount], dirs: &TaskDir) -> Result<Self, String> {
         let mut this = Self::default();
         for wish in mounts {

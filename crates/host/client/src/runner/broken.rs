@@ -16,13 +16,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// A mount that breaks again after this time starts a new series of failures.
+/// The time without a broken mount after which the next one starts a new series of failures.
 const QUIET: Duration = Duration::from_secs(300);
 
 /// The reason in the event of a task's restart.
 const REASON: &str = "Volume mount broken";
 
-/// Prevents starts of the allocation's tasks until it is dropped.
+/// A guard that prevents starts of the allocation's tasks until it is dropped.
 struct Starts<'a>(&'a AllocState);
 
 impl<'a> Starts<'a> {
@@ -48,7 +48,7 @@ pub(super) struct VolumeGuard {
 }
 
 impl VolumeGuard {
-    /// Handles broken mounts for as long as it is polled.
+    /// Handles broken mounts while the returned future is polled.
     pub(super) async fn run(&self) {
         let mut troubles = self.csi.volumes.troubles();
         let mut handled = Troubles::new();
@@ -98,7 +98,7 @@ impl VolumeGuard {
             Reaction::Restart => {
                 let held = Starts::hold(&self.state);
                 for task in &users {
-                    // A task that does not run need not stop.
+                    // An error means that the task does not run, so a restart is not needed.
                     let _idle = self.state.restart_because(task, REASON);
                 }
                 self.until_idle(&users).await;

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Shorter waits are not reported; longer ones become an event.
+/// The longest wait that is not reported; a longer wait becomes an event.
 const SHORT: Duration = Duration::from_secs(1);
 /// The most attempts of a mount whose failure may be temporary, before the allocation fails.
 const MOUNT_TRIES: u32 = 5;
@@ -97,8 +97,8 @@ impl CsiHook {
             return Ok(());
         }
         if lives {
-            // The mount broke beneath running tasks while no agent ran. The request's `broken_mount` decides how to
-            // react.
+            // The mount broke beneath running tasks while no agent ran. The request's `broken_mount` decides the
+            // reaction.
             return Ok(());
         }
         let failed = |fault: CsiFault| format!("mounting volumes: {fault}");
@@ -130,7 +130,7 @@ impl CsiHook {
                 claim: claim.clone(),
             };
             let mut answers = self.link.servers.claim_volume(request).await;
-            // The reason to report next, and when to report it.
+            // The reason to report next, and the time of the report.
             let mut unreported: Option<(Instant, String)> = None;
             loop {
                 let due = unreported.as_ref().map(|(at, _)| *at);
@@ -182,8 +182,8 @@ impl CsiHook {
         work.await
     }
 
-    /// Runs a mount and reports why it waits: at once if its plugin or another claim blocks it, and after [`SHORT`] if
-    /// it is only slow.
+    /// Runs a mount and reports the reasons of its waits: immediately if its plugin or another claim blocks it, and
+    /// after [`SHORT`] if it is only slow.
     pub(super) async fn saying_waits<T>(
         &self,
         cx: &HookContext<'_>,
@@ -213,7 +213,7 @@ impl CsiHook {
         }
     }
 
-    /// Mounts a volume with several attempts; `again`: the remains of an earlier mount are ended first.
+    /// Mounts a volume with several attempts. With `again`, the remains of an earlier mount are ended first.
     async fn mount_patiently(
         &self,
         cx: &HookContext<'_>,
@@ -272,7 +272,8 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// Resolves the owner and mode of a request. Looking up users may be slow, because a directory service may be asked.
+/// Resolves the owner and mode of a request. The look-up of users may be slow, because the host may query a directory
+/// service.
 pub(super) async fn wish(request: &VolumeRequest) -> Result<Wish, CsiFault> {
     let request = request.clone();
     tokio::task::spawn_blocking(move || Wish::of(&request)).await.map_err(|_| CsiFault::GivenUp)?

@@ -40,7 +40,7 @@ impl TaskHook for DevicesHook {
             .map_err(|fault| StartFault::Hook(format!("devices: {}", caravan_sys::describe(&fault))))?;
         prepared.device_env = reserved.envs;
         prepared.devices = reserved.devices;
-        // Tasks without a root of their own see the host's files anyway.
+        // Tasks without a separate root see the host's files anyway.
         if plan.driver.capabilities().mounts {
             prepared.mounts.extend(reserved.mounts);
         }

@@ -1,5 +1,5 @@
-//! Sticky ephemeral disks: moves the data of the replaced allocation to its successor (docs/reference/jobspec.md,
-//! section 4.2).
+//! Sticky ephemeral disks: the move of the data of the replaced allocation to its successor
+//! (docs/reference/jobspec.md, section 4.2).
 //!
 //! On the same node the directories are renamed; from another node they are sent as an archive through the servers. If
 //! the data cannot be moved, the allocation starts without it and reports that: it must not fail because its
@@ -46,7 +46,7 @@ const WHOLE_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
 const MIB: u64 = 1024 * 1024;
 /// The entry limit for the smallest disk.
 const MIN_ENTRIES: u64 = 4096;
-/// A disk full of small files has one entry for each block.
+/// The size of a block in bytes: a disk full of small files has one entry for each block.
 const BLOCK: u64 = 4096;
 
 /// Returns the limits for a disk of this size in MiB.
@@ -105,7 +105,7 @@ fn unpack(
     let stop = AtomicBool::new(false);
     let mut unpack = Unpack::new(&tree, Path::new(""), &stop, limits, OutwardLinks::LeaveOut);
     unpack.tar(&mut source)?;
-    // The final blocks of an archive prove that it is complete; one that is cut between two files has none.
+    // The final blocks of an archive prove that it is complete; an archive that is cut between two files has none.
     match source.ended {
         true => Err(io::Error::new(ErrorKind::UnexpectedEof, "the archive breaks off")),
         false => Ok(unpack.left_out()),
@@ -191,7 +191,7 @@ pub(super) struct DiskHook {
 
 #[async_trait]
 impl AllocHook for DiskHook {
-    /// Takes over the data of the allocation that this one replaces, if its group wants that. A failure is an event of
+    /// Takes over the data of the predecessor of the allocation, if the group requires that. A failure is an event of
     /// the tasks.
     async fn prepare(&self, cx: &HookContext<'_>) -> Result<(), String> {
         self.take_over(cx).await;
@@ -208,7 +208,7 @@ impl DiskHook {
         }
         let taken = match self.allocs.find(&alloc.previous_allocation) {
             Some(previous) if previous.alloc().server_terminal() || previous.status().is_terminal() => {
-                // Only after that stage nothing is mounted below the directories that move.
+                // Only after this stage, no volume is mounted below the directories that move.
                 previous.reached(Stage::Over).await;
                 let (from, to, tasks) = (previous.dir().clone(), cx.dir().clone(), cx.task_names());
                 let open = |dir: &AllocDir| Dir::open(dir.root()).map_err(words);

@@ -1,6 +1,6 @@
-//! The networks that drivers make for allocations, such as a container that holds a namespace. Each network has a
-//! record, written before the driver's call and removed after the driver destroyed the network. So an agent that dies
-//! in between finds the network, and destroys it once.
+//! The networks that drivers create for allocations, such as a container that holds a namespace. Each network has a
+//! record, written before the driver's call and removed after the driver destroyed the network. If the agent dies in
+//! between, the next agent finds the network, and destroys it once.
 
 use super::hooks::HookContext;
 use crate::drivers::DriverManager;
@@ -16,14 +16,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Time between two calls of a driver that could not make or destroy a network.
+/// The time between two calls of a driver that could not create or destroy a network.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// How often a driver is asked to make the network of an allocation that has not begun.
+/// The most attempts of a driver to create the network of an allocation whose tasks have not started.
 const ATTEMPTS: u32 = 5;
-/// How long the end of an allocation waits for a driver that cannot destroy the network. The client goes on trying.
+/// The longest wait of the end of an allocation for a driver that cannot destroy the network. The client continues
+/// its attempts afterwards.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The networks that drivers made on this node. Clones share them.
+/// The networks that drivers created on this node. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct DriverNetworks {
     drivers: DriverManager,
@@ -33,7 +34,7 @@ pub(crate) struct DriverNetworks {
 }
 
 impl DriverNetworks {
-    /// Creates the book of the networks, with the records of an earlier agent.
+    /// Creates the value with the records of an earlier agent.
     pub(crate) fn new(
         drivers: DriverManager,
         store: Store,
@@ -49,13 +50,13 @@ impl DriverNetworks {
         futures::future::join_all(lost.iter().map(|id| self.destroy_patiently(id))).await;
     }
 
-    /// Returns whether a driver made the network of an allocation.
+    /// Returns whether a driver created the network of an allocation.
     pub(super) fn is_made_by(&self, id: &AllocId, driver: &str) -> bool {
         self.records.lock().get(id).is_some_and(|record| record.driver == driver)
     }
 
-    /// Makes the network of an allocation by the driver of one of its tasks, and holds its namespace at `held`. Returns
-    /// `None` if no driver of the group makes networks.
+    /// Creates the network of an allocation by the driver of one of its tasks, and holds its namespace at `held`.
+    /// Returns `None` if no driver of the group creates networks.
     pub(super) async fn create(
         &self,
         cx: &HookContext<'_>,
@@ -83,7 +84,7 @@ impl DriverNetworks {
         Ok(Some(network))
     }
 
-    /// Destroys the network that a driver made for an allocation, if there is one.
+    /// Destroys the network that a driver created for an allocation, if there is one.
     pub(super) async fn destroy(&self, id: &AllocId) {
         if !self.records.lock().contains_key(id) {
             return;
@@ -95,7 +96,7 @@ impl DriverNetworks {
         }
     }
 
-    /// Returns the driver that makes the group's network.
+    /// Returns the driver that creates the group's network.
     fn maker(&self, group: &TaskGroup) -> Result<Option<Arc<dyn Driver>>, String> {
         let mut found: Option<(&str, Arc<dyn Driver>)> = None;
         for task in &group.tasks {
@@ -125,12 +126,12 @@ impl DriverNetworks {
         Ok(found.map(|(_, driver)| driver))
     }
 
-    /// Notes that a driver is about to make a network.
+    /// Records that a driver is about to create a network.
     async fn intend(&self, id: &AllocId, driver: &str) -> Result<(), String> {
         let known = self.records.lock().get(id).cloned();
         match known {
             Some(record) if record.driver == driver => return Ok(()),
-            // The job has another driver now; the allocation of the earlier one has ended.
+            // The job has another driver now, so the network of the earlier driver is not used any more.
             Some(_) => self.destroy(id).await,
             None => {}
         }
@@ -146,7 +147,8 @@ impl DriverNetworks {
         written.done().await.map_err(|error| describe(&error))
     }
 
-    /// Asks the driver for the network. An allocation whose tasks run waits for its driver; a new one gives up.
+    /// Requests the network from the driver. If tasks have run, the request is retried until it succeeds; otherwise
+    /// at most [`ATTEMPTS`] times.
     async fn made(
         &self,
         cx: &HookContext<'_>,
@@ -171,7 +173,7 @@ impl DriverNetworks {
         }
     }
 
-    /// Destroys a network, and tries again until that succeeds or the agent ends.
+    /// Destroys a network, and retries until that succeeds or the agent ends.
     async fn destroy_patiently(&self, id: &AllocId) {
         let mut is_reported = false;
         loop {

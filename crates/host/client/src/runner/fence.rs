@@ -13,7 +13,7 @@ use caravan_types::alloc::{Allocation, TaskEvent, event};
 use caravan_types::job::{Task, VolumeRequest};
 use std::time::Duration;
 
-/// Why a task was stopped or is not started, for users.
+/// The reason that a task was stopped or is not started, for users.
 pub(super) const LEASE_EXPIRED: &str = "the node was out of contact with the servers for longer than its lease: \
      what writes to a volume that only one node may write ended before another node can get the volume";
 

@@ -9,15 +9,15 @@ use caravan_types::{DeploymentId, Nanos, UnixNanos};
 /// The conditions of a healthy allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
-    /// How long the allocation must be healthy without a break.
+    /// The time in which the allocation must be healthy without a break.
     pub(crate) well_for: Nanos,
     /// The deadline, counted from the start time.
     pub(crate) within: Nanos,
-    /// Whether the checks of its services count.
+    /// Whether the checks of the allocation's services count.
     pub(crate) checks: bool,
 }
 
-/// The combined state of the checks of its services.
+/// The combined state of the checks of an allocation's services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checks {
     /// No check counts.
@@ -50,14 +50,14 @@ impl Rule {
     }
 }
 
-/// The current knowledge about an allocation's health.
+/// The current judgement about an allocation's health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
     /// The allocation is healthy.
     Well,
     /// The allocation is unhealthy for good: the responsible task, if there is one, and the reason.
     Unwell(Option<String>, String),
-    /// The health is not known before this time, if nothing changes.
+    /// The health stays unknown until this time, if nothing changes.
     Wait(Option<UnixNanos>),
 }
 
@@ -153,8 +153,8 @@ impl Health {
         (self.deployment.clone(), self.known.clone())
     }
 
-    /// Judges the tasks, unless the health is known. Returns when to judge again, and the responsible task once the
-    /// allocation is unhealthy.
+    /// Judges the tasks, unless the health is known. Returns the time of the next judgement, and the responsible task
+    /// with the reason once the allocation is unhealthy.
     pub(crate) fn look<'a>(
         &mut self,
         tasks: impl Iterator<Item = (&'a str, Role, &'a TaskState)>,
@@ -187,11 +187,11 @@ impl Health {
 /// The result of judging an allocation's health.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Judged {
-    /// When to judge again.
+    /// The time of the next judgement.
     pub(super) again: Option<UnixNanos>,
     /// Whether the health became known.
     pub(super) news: bool,
-    /// Set if the allocation became unhealthy: the responsible task, if there is one, and the reason.
+    /// The responsible task, if there is one, and the reason; `None` unless the allocation became unhealthy.
     pub(super) blame: Option<(Option<String>, String)>,
 }
 

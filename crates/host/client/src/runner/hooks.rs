@@ -94,7 +94,7 @@ pub(super) trait AllocHook: Debug + Send + Sync {
     async fn release(&self, _cx: &HookContext<'_>) {}
 }
 
-/// The allocation as its hooks see it.
+/// An allocation, with the operations of its hooks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HookContext<'a>(&'a AllocState);
 
@@ -158,17 +158,17 @@ impl<'a> HookContext<'a> {
         }
     }
 
-    /// Notes that the allocation holds a network, until [`HookContext::network_released`].
+    /// Records that the allocation holds a network, until [`HookContext::network_released`].
     pub(super) fn hold_network(&self) {
         self.0.hold_network();
     }
 
-    /// Notes that the allocation's network is gone.
+    /// Records that the allocation's network is removed.
     pub(super) fn network_released(&self) {
         self.0.network_released();
     }
 
-    /// Notes the addresses of the allocation's network.
+    /// Records the addresses of the allocation's network.
     pub(super) fn put_network(&self, status: Arc<NetworkStatus>) {
         self.0.put_network(status);
     }
@@ -179,7 +179,8 @@ impl<'a> HookContext<'a> {
     }
 }
 
-/// The hook that waits until the tasks of earlier allocations are dead. They may hold its ports and memory until then.
+/// The hook that waits until the tasks of earlier allocations are dead. Until then, they may hold the ports and
+/// memory of the allocation.
 #[derive(Debug)]
 pub(super) struct PredecessorHook {
     pub(super) before: Vec<AllocState>,

@@ -29,8 +29,8 @@ pub(super) type Signed = Vec<(IdentitySpec, Secret)>;
 
 /// The times at which this agent wrote the identities of a task, by name.
 ///
-/// A file's own time counts only for a task that an earlier agent started. The task may move or remove its file at
-/// once, and must not find a second one in its place before the identity is due.
+/// A file's own time counts only for a task that an earlier agent started. The task may move or remove its file
+/// immediately, and must not find a second file in its place before the identity is due.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writes(Arc<Mutex<BTreeMap<String, UnixNanos>>>);
 
@@ -45,7 +45,7 @@ impl Writes {
         self.0.lock().get(&spec.name).copied()
     }
 
-    /// Returns when the identity was written: as recorded here, else the time of its file.
+    /// Returns the time at which the identity was written: the recorded time, or otherwise the time of its file.
     fn last(&self, dirs: &TaskDir, spec: &IdentitySpec, now: UnixNanos) -> UnixNanos {
         self.time(spec).unwrap_or_else(|| place(spec).map_or(now, |path| written_at(dirs, &path)))
     }
@@ -158,12 +158,12 @@ fn replace(dirs: &TaskDir, path: &Path, bytes: &[u8], access: Access) -> Result<
     dir.replace(path.file_name().unwrap_or_default(), bytes, access)
 }
 
-/// Returns the time until an identity must be renewed, which is when half of its TTL is left.
+/// Returns the time until an identity must be renewed, at half of its TTL.
 fn until_due(written: UnixNanos, now: UnixNanos, ttl: Nanos) -> Duration {
     Nanos(ttl.0 / 2).to_std().saturating_sub(now.since(written).to_std())
 }
 
-/// Returns when an identity's file was written; the epoch if it is absent.
+/// Returns the time at which an identity's file was written; the epoch if the file is absent.
 fn written_at(dirs: &TaskDir, path: &Path) -> UnixNanos {
     let stat = || -> Option<Stat> {
         let dir = dirs.open().ok()?.enter(path.parent()?, Mounts::Follow).ok()?;

@@ -1,5 +1,5 @@
-//! Lifecycle rules: which task of a group may start when, and which tasks end with another (docs/reference/jobspec.md,
-//! sections 4.11 and 9.4).
+//! Lifecycle rules: the conditions for the start of a task, and the tasks that end with another one
+//! (docs/reference/jobspec.md, sections 4.11 and 9.4).
 
 use caravan_types::alloc::TaskRunState;
 use caravan_types::job::Task;
@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 pub(crate) enum Role {
     /// A task without a `lifecycle` block.
     Main,
-    /// Runs before the main tasks; a sidecar continues beside them.
+    /// A task that runs before the main tasks; a sidecar continues together with them.
     Prestart {
-        /// Whether it runs beside the main tasks.
+        /// Whether the task runs together with the main tasks.
         sidecar: bool,
     },
-    /// Starts after the main tasks started.
+    /// A task that starts after the main tasks started.
     Poststart {
-        /// Whether it runs beside the main tasks.
+        /// Whether the task runs together with the main tasks.
         sidecar: bool,
     },
-    /// Runs after the main tasks ended.
+    /// A task that runs after the main tasks ended.
     Poststop,
 }
 
@@ -36,7 +36,7 @@ impl Role {
             },
         }
     }
-    /// Returns whether a task with this role runs to completion once, whatever the job's type.
+    /// Returns whether a task with this role runs to completion once, for every type of job.
     pub(crate) fn runs_once(self) -> bool {
         matches!(
             self,
@@ -50,20 +50,20 @@ impl Role {
 pub(crate) struct Sibling {
     /// The task's role.
     pub(crate) role: Role,
-    /// Whether its end stops the other tasks.
+    /// Whether the task's end stops the other tasks.
     pub(crate) leader: bool,
-    /// Its current run state.
+    /// The current run state of the task.
     pub(crate) state: TaskRunState,
-    /// Whether it ended with a failure.
+    /// Whether the task ended with a failure.
     pub(crate) failed: bool,
-    /// Whether it ran at least once.
+    /// Whether the task ran at least once.
     pub(crate) started: bool,
 }
 
 /// Siblings by task name.
 pub(crate) type Group = BTreeMap<String, Sibling>;
 
-/// Returns whether a task may start now. `stopping`: the allocation is being stopped.
+/// Returns whether a task may start now. `stopping` is whether the allocation is being stopped.
 pub(crate) fn may_start(group: &Group, name: &str, stopping: bool) -> bool {
     let Some(task) = group.get(name) else { return false };
     let mut others = group.values();
@@ -84,14 +84,14 @@ pub(crate) fn may_start(group: &Group, name: &str, stopping: bool) -> bool {
     }
 }
 
-/// Why a task must stop.
+/// The reason that a task must stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EndReason {
     /// This sibling failed.
     SiblingFailed(String),
     /// The leader task is dead.
     LeaderDead,
-    /// All main tasks are dead; only sidecars are left.
+    /// All main tasks are dead; only sidecars still run.
     MainTasksDead,
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn ends_with(group: &Group, dead: &str) -> Vec<(String, EndReason)> {
         return pick(EndReason::LeaderDead, false);
     }
     if task.role == Role::Main && mains_dead(group) {
-        // A poststart task that never started has no main task left to follow.
+        // Without a main task, a poststart task that never started has no task to follow.
         return pick(EndReason::MainTasksDead, true);
     }
     Vec::new()

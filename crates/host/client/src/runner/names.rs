@@ -1,6 +1,6 @@
-//! The resolver of a task: that of the job's network, of the CNI plugin, or of the node (docs/reference/network.md,
-//! section 9). A resolver on the node's loopback interface is not reached from another network namespace: the servers
-//! that it asks take its place.
+//! The resolver of a task, from the job's network, the CNI plugin, or the node (docs/reference/network.md, section
+//! 9). A resolver on the node's loopback interface is not reached from another network namespace: the servers that
+//! this resolver queries replace it.
 
 use super::network::mode;
 use super::plan::Plan;
@@ -13,7 +13,8 @@ use caravan_types::alloc::{TaskEvent, event};
 use caravan_types::job;
 use std::net::IpAddr;
 
-/// Files with the servers that a resolver on the loopback interface asks: of systemd-resolved, and of NetworkManager.
+/// Files with the servers that a resolver on the loopback interface queries: of systemd-resolved, and of
+/// NetworkManager.
 const UPSTREAMS: [&str; 2] = ["/run/systemd/resolve/resolv.conf", "/run/NetworkManager/no-stub-resolv.conf"];
 
 /// The resolver of the node.
@@ -21,7 +22,7 @@ const UPSTREAMS: [&str; 2] = ["/run/systemd/resolve/resolv.conf", "/run/NetworkM
 struct OfNode {
     /// The settings that programs of the node use.
     own: Dns,
-    /// The settings with the servers that its local resolvers ask; empty if the node has none.
+    /// The settings with the servers that local resolvers of the node query; empty if the node has none.
     upstreams: Dns,
 }
 
@@ -32,9 +33,9 @@ impl OfNode {
         Self { own: read(RESOLV_PATH), upstreams: found.unwrap_or_default() }
     }
 
-    /// Returns whether a task in a namespace of its own reaches all servers of the node.
+    /// Returns whether a task in a separate namespace reaches all servers of the node.
     fn is_reached(&self) -> bool {
-        // Without a server, programs ask one on the loopback interface (resolv.conf(5)).
+        // Without a server, programs query a server on the loopback interface (resolv.conf(5)).
         !self.own.servers.is_empty() && self.own.servers.iter().all(|ip| is_reached(ip))
     }
 
@@ -61,7 +62,7 @@ fn is_reached(server: &str) -> bool {
 /// The resolver that a task needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Resolver {
-    /// The node's.
+    /// The resolver of the node.
     OfNode,
     /// These settings, because the job or a plugin names them.
     Named(Dns),
@@ -71,8 +72,8 @@ enum Resolver {
     Unreachable,
 }
 
-/// Decides about the resolver of a task. `block` is that of the job with its references replaced, `reported` that of a
-/// plugin; `is_apart` is whether the task is in a namespace with an address of its own.
+/// Decides the resolver of a task. `block` is the `dns` block of the job with its references replaced, `reported` the
+/// settings of a plugin; `is_apart` is whether the task is in a namespace with separate addresses.
 fn decide(
     block: Option<Dns>,
     reported: Option<Dns>,

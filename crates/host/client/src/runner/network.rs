@@ -1,7 +1,7 @@
-//! The network of an allocation. In mode `none` its tasks share a network namespace with a loopback interface only. In
-//! mode `bridge` the namespace has an interface on the node's bridge as well, in mode `cni/NAME` the interfaces that the
-//! plugins of the network NAME make. In mode `host`, or without a network block, they use the node's network.
-//! Either the client makes the namespace, or the driver of a task ([`super::driver_network`]).
+//! The network of an allocation. In mode `none` its tasks share a network namespace with a loopback interface only.
+//! In mode `bridge` the namespace also has an interface on the node's bridge. In mode `cni/NAME` it has the
+//! interfaces that the plugins of the network NAME create. In mode `host`, or without a network block, the tasks use
+//! the node's network. Either the client creates the namespace, or the driver of a task ([`super::driver_network`]).
 
 use super::alloc::RunnerParts;
 use super::alloc_state::Joined;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// Directory of the network namespaces below the client's state.
 pub(crate) const DIR: &str = "networks";
 
-/// Creates the directory of the network namespaces, and releases those whose allocation is not on this node.
+/// Creates the directory of the network namespaces, and releases the namespaces whose allocation is not on this node.
 pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result<(), ClientError> {
     let dir = state_dir.join(DIR);
     private_dir(&dir).map_err(ClientError::kernel(format!("{} cannot be used", dir.display())))?;
@@ -45,8 +45,8 @@ pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result
     Ok(())
 }
 
-/// The hook that creates the network of the allocation. A clone is the hook of one task, which finds the network again
-/// before each further run: the engine of containers that holds the network may have restarted.
+/// The hook that creates the network of the allocation. A clone is the hook of one task, which finds the network
+/// again before each further run. Meanwhile, the engine of containers that holds the network may have restarted.
 #[derive(Clone, Debug)]
 pub(super) struct NetworkHook {
     drivers: DriverManager,
@@ -54,9 +54,9 @@ pub(super) struct NetworkHook {
     made: DriverNetworks,
     planner: Arc<Planner>,
     state_dir: PathBuf,
-    /// Held during a set-up: of two tasks that start at a time, one replaces the network.
+    /// A lock that is held during a set-up: of two tasks that start at the same time, only one replaces the network.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// Whether a start of the task was tried: the first one follows the set-up of the allocation.
+    /// Whether a start of the task was tried: the first start follows the set-up of the allocation.
     has_started: bool,
 }
 
@@ -73,7 +73,7 @@ impl NetworkHook {
         }
     }
 
-    /// Makes the network of a group, or finds that of an earlier call or agent.
+    /// Creates the network of a group, or finds the network of an earlier call or agent.
     async fn set_up(
         &self,
         cx: &HookContext<'_>,
@@ -174,7 +174,7 @@ fn own_network(state_dir: &Path, alloc: &Allocation) -> Option<PathBuf> {
 }
 
 impl NetworkHook {
-    /// Returns the name that the job gives the allocation's host; empty if it gives none.
+    /// Returns the host name that the job sets for the allocation; empty without one.
     fn hostname(&self, alloc: &Allocation, group: &TaskGroup) -> Result<String, String> {
         let Some(asked) = group.networks.first().map(|network| &network.hostname) else {
             return Ok(String::new());
@@ -191,7 +191,8 @@ impl NetworkHook {
 }
 
 impl NetworkHook {
-    /// Returns the arguments of CNI plugins: those of the job, and facts about the allocation, which count before them.
+    /// Returns the arguments of CNI plugins: the arguments of the job, and facts about the allocation, which have
+    /// priority.
     fn arguments(&self, alloc: &Allocation, group: &TaskGroup) -> Result<Arguments, String> {
         let env = self.planner.group_env(alloc);
         let mut arguments = Arguments::optional();
@@ -217,7 +218,7 @@ impl NetworkHook {
 
 #[async_trait]
 impl AllocHook for NetworkHook {
-    /// Creates the allocation's network, or reuses that of an earlier agent.
+    /// Creates the allocation's network, or reuses the network that an earlier agent created.
     async fn prepare(&self, cx: &HookContext<'_>) -> Result<(), String> {
         let alloc = cx.alloc();
         let Some(group) = alloc.group() else { return Ok(()) };
@@ -255,7 +256,7 @@ impl AllocHook for NetworkHook {
     }
 }
 
-/// Returns whether a network of a mode is a namespace of its own.
+/// Returns whether a network of a mode is a separate namespace.
 fn is_apart(mode: &str) -> bool {
     matches!(mode, "none" | "bridge") || mode.starts_with(CNI_MODE)
 }

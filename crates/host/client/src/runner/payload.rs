@@ -10,7 +10,7 @@ use caravan_sys::dir::{Access, Mounts, Owner};
 use caravan_types::job::{Job, Task};
 use std::path::{Component, Path, PathBuf};
 
-/// Every user may read the payload, whichever user the task runs as.
+/// The access of the payload: every user may read and change it, because the task may run as any user.
 const FILE: Access = Access { mode: 0o666, owner: Owner { uid: None, gid: None } };
 
 /// The hook of the dispatch payload.

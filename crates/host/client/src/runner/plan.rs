@@ -136,7 +136,7 @@ pub(crate) struct Site {
     pub(crate) state_dir: PathBuf,
     pub(crate) cgroup_parent: String,
     pub(crate) max_kill_timeout: Duration,
-    /// Cancelled when the agent ends; tasks keep running.
+    /// The token that is cancelled when the agent ends; tasks keep running.
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -185,7 +185,7 @@ impl Plan {
         &self.dirs
     }
 
-    /// Returns whether the task sees its directories in a root of its own.
+    /// Returns whether the task sees its directories in a separate root.
     pub(super) fn has_own_root(&self) -> bool {
         !self.driver.capabilities().fs_isolation.shows_host_paths()
     }
@@ -195,7 +195,7 @@ impl Plan {
         self.env.variables()
     }
 
-    /// Returns a text with its references replaced, those to directories by the paths on the host.
+    /// Returns a text with its references replaced; references to directories become paths on the host.
     pub(super) fn client_text(&self, text: &str) -> String {
         let path = |path: PathBuf| path.display().to_string();
         let places = [
@@ -231,7 +231,7 @@ impl Plan {
     pub(super) fn user(&self) -> TaskUser {
         let user = self.env.text(&self.task().user);
         if !user.is_empty() {
-            // The driver reports a user that the host does not know.
+            // The driver reports a user that the host does not have.
             return TaskUser::Named(user);
         }
         if self.driver.capabilities().dynamic_users {
@@ -310,8 +310,7 @@ impl Plan {
     }
 }
 
-/// Returns the ports of an allocation's group.
-/// Returns the memory limit of a task in MB, if it differs from the reservation. -1 stands for no limit.
+/// Returns the memory limit of a task in MB, if it differs from the reservation. -1 means no limit.
 fn memory_max_of(reserved: i64, most: i64) -> Option<u64> {
     match most {
         -1 => Some(Resources::NO_MEMORY_LIMIT),

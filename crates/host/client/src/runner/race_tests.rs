@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const ROUNDS: usize = 400;
 const USER: Owner = Owner { uid: Some(65534), gid: Some(65534) };
 
-/// Stops the thread that plants files.
+/// A guard that stops the thread that plants files.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -62,8 +62,8 @@ impl World {
         let _either = fs::rename(&beside, file);
     }
 
-    /// Calls `write` some hundred times while files are planted and directories are replaced by links, then once more
-    /// without interference.
+    /// Calls `write` some hundred times while files are planted and directories are replaced by links, and a last
+    /// time without interference.
     fn race(&self, files: &[&str], dirs: &[&str], write: impl Fn() -> Result<(), String>) {
         let at = |names: &[&str]| names.iter().map(|name| self.dirs.root.join(name)).collect::<Vec<_>>();
         let (files, dirs) = (at(files), at(dirs));

@@ -42,7 +42,7 @@ impl Planner {
         self.service_env(alloc, None)
     }
 
-    /// Returns the environment for texts of services: the task's, or that of the group as a whole.
+    /// Returns the environment for texts of services: the environment of the task, or of the group as a whole.
     fn service_env(&self, alloc: &Allocation, task: Option<&str>) -> TaskEnv {
         let (Some(job), Some(group)) = (&alloc.job, alloc.group()) else { return TaskEnv::default() };
         let nobody = Task::default();

@@ -29,14 +29,14 @@ use tokio::sync::{mpsc, watch};
 /// The time between the kill signal and the forced kill, if the job file sets none.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How watching a running task ended.
+/// The end of the watch over a running task.
 enum Seen {
     Ended(ExitResult),
     Killed,
     Restart(String),
     ChecksFail(String),
     Unhealthy,
-    /// Its templates changed, and the task could not be notified.
+    /// The templates of the task changed, and the task could not be notified.
     Undelivered(String),
     AgentEnds,
 }
@@ -121,7 +121,8 @@ impl TaskRunner {
         if record.state.state == TaskRunState::Dead {
             return None;
         }
-        // Binds of an earlier agent, also of a start that was lost with it: unmounted with the task, or replaced.
+        // Binds of an earlier agent, also of a start that the agent did not complete: unmounted with the task, or
+        // replaced.
         if record.driver_id.is_some()
             && let Some(plan) = self.plan()
         {
@@ -331,7 +332,7 @@ impl TaskRunner {
         for words in &handle.degraded {
             self.emit(self.event(event::DRIVER).detail("driver_message", words.clone()));
         }
-        // Orders for the run before, which ended first.
+        // Orders for the earlier run, which has ended.
         while self.actions.try_recv().is_ok() {}
         let bytes = rmp_serde::to_vec_named(handle).expect("a handle has a MessagePack form");
         let event = self.event(event::STARTED);

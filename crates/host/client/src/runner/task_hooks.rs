@@ -57,8 +57,8 @@ pub(super) const PREPARE_ORDER: [TaskHookName; 10] = [
     TaskHookName::Network,
 ];
 
-/// The hooks directly before the start, in their order. They run to their end, after the intent of the start is
-/// durable. The lease is checked last, so that the shim rarely has to refuse.
+/// The hooks directly before the start, in their order. These hooks run to their end, after the intent of the start
+/// is durable. The lease is checked last, so that the shim rarely has to refuse.
 pub(super) const MOUNT_ORDER: [TaskHookName; 3] =
     [TaskHookName::Plugin, TaskHookName::Volumes, TaskHookName::Lease];
 
@@ -69,14 +69,14 @@ pub(super) const STOP_ORDER: [TaskHookName; 2] = [TaskHookName::Plugin, TaskHook
 pub(super) const FINISH_ORDER: [TaskHookName; 3] =
     [TaskHookName::Volumes, TaskHookName::Plugin, TaskHookName::Unveil];
 
-/// Why a start failed.
+/// The reason that a start failed.
 #[derive(Debug)]
 pub(super) enum StartFault {
     /// A hook failed; a retry may help.
     Hook(String),
     /// The driver returned an error.
     Driver(caravan_drivers::Error),
-    /// The lease term under which its volumes were mounted has ended.
+    /// The lease term under which the task's volumes were mounted has ended.
     Lease,
     /// An artifact cannot be fetched.
     Artifact(String),
@@ -99,7 +99,7 @@ impl StartFault {
 /// The results of the hooks before a start.
 #[derive(Default)]
 pub(super) struct Prepared {
-    /// The user that the task runs as, if the host knows that user.
+    /// The user that the task runs as, if the host has that user.
     pub(super) owner: Option<Owner>,
     /// Variables that contain identities.
     pub(super) tokens: BTreeMap<String, String>,
@@ -109,9 +109,9 @@ pub(super) struct Prepared {
     pub(super) device_env: BTreeMap<String, String>,
     /// Device files that the task may use.
     pub(super) devices: Vec<DeviceNode>,
-    /// The settings of the resolver; absent means the node's.
+    /// The settings of the resolver; absent means the resolver of the node.
     pub(super) dns: Option<Dns>,
-    /// The mounts that the driver makes.
+    /// The mounts that the driver creates.
     pub(super) mounts: Vec<Mount>,
     /// The lease term that limits the run.
     pub(super) lease: Option<Term>,
@@ -124,7 +124,7 @@ impl Prepared {
     }
 }
 
-/// A task as its hooks see it.
+/// A task, with the operations of its hooks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaskContext<'a> {
     pub(super) alloc: &'a AllocState,
@@ -154,7 +154,7 @@ pub(super) trait TaskHook: Debug + Send {
     /// Ends a run.
     async fn stop(&mut self, _plan: &Plan) {}
 
-    /// Ends the task for good. The plan is absent if the task's driver is.
+    /// Ends the task for good. The plan is absent if the driver of the task is absent.
     async fn finish(&mut self, _cx: TaskContext<'_>, _plan: Option<&Plan>) {}
 }
 

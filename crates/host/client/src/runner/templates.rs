@@ -2,7 +2,7 @@
 //! changes. `caravan-templates` renders the text; this module looks up the data, writes the files and notifies.
 //!
 //! Every waiting future may be dropped at any time: the progress is in [`TaskTemplates`], and a notification is only
-//! recorded after it was delivered ([`TaskTemplates::carried_out`]). That record lies beside the task's `secrets`, so
+//! recorded after it was delivered ([`TaskTemplates::carried_out`]). That record is next to the task's `secrets`, so
 //! that a restarted agent notifies the task exactly once.
 
 pub(super) mod act;
@@ -35,7 +35,7 @@ const STACK: usize = 16 * 1024 * 1024;
 /// The most missing values that one event names.
 const NAMED: usize = 3;
 
-/// Why templates cannot be rendered.
+/// The reason that templates cannot be rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failed {
     /// The reason, in one sentence.
@@ -62,17 +62,17 @@ pub(super) enum TemplateChange {
 struct Item {
     spec: Spec,
     note: Note,
-    /// The digest of its current text, once it is rendered.
+    /// The digest of the current text; `None` before the first rendering.
     says: Option<Digest>,
     /// The environment variables that it renders.
     variables: BTreeMap<String, String>,
     needs: BTreeSet<Need>,
     missing: BTreeSet<Need>,
-    /// Whether this agent rendered it, not only an earlier one.
+    /// Whether this agent rendered the template, not only an earlier one.
     fresh: bool,
-    /// Whether it must be rendered.
+    /// Whether the template must be rendered.
     dirty: bool,
-    /// When to render again: after changes have stopped for a while, and at the latest.
+    /// The time of the next rendering after changes have stopped for a while, and the latest time.
     calm: Option<(Instant, Instant)>,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct TaskTemplates {
     region: String,
     /// The last reported text about missing values.
     reported: Option<String>,
-    /// When to notify the task of changes.
+    /// The time at which the task is notified of changes.
     due: Option<Instant>,
     /// Programs that run after the first start.
     first: Vec<Script>,
@@ -365,7 +365,7 @@ impl TaskTemplates {
                     continue;
                 }
                 let failed = match self.render(i).await {
-                    // The text differs from that of an earlier agent: render it again with a new time and seed.
+                    // The text differs from the text of an earlier agent: render it again with a new time and seed.
                     Ok(true) => self.render(i).await.err(),
                     rendered => rendered.err(),
                 };
@@ -477,7 +477,7 @@ async fn run(template: caravan_templates::Template, inputs: Inputs) -> Result<Re
     let stop = Arc::clone(&inputs.stop);
     let (reply, mut answer) = tokio::sync::oneshot::channel();
     let work = move || {
-        // The receiver may be gone.
+        // The receiver may be dropped.
         let _ = reply.send(render(&template, &inputs));
     };
     let failed = |why: &str| Fault::Failed(why.to_owned());

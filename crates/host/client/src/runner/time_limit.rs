@@ -1,6 +1,6 @@
-//! The run time limit of batch allocations (`max_run_duration` of the group). It counts from the time when the client
-//! received the allocation, includes hooks and waits, and continues across restarts of the agent. An allocation over
-//! its limit is stopped without its poststop tasks, and counts as complete.
+//! The run time limit of batch allocations (`max_run_duration` of the group). The limit counts from the time when the
+//! client received the allocation, includes hooks and waits, and continues across restarts of the agent. An
+//! allocation over its limit is stopped without its poststop tasks, and counts as complete.
 
 use crate::state::TaskRecord;
 use caravan_types::alloc::Allocation;
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// The longest sleep: the wall clock may be set meanwhile.
 pub(super) const MAX_SLEEP: Duration = Duration::from_secs(60);
 
-/// Returns the remaining run time of an allocation that was received at `begun`; `None` without a limit, zero if it has
-/// passed.
+/// Returns the remaining run time of an allocation that was received at `begun`; `None` without a limit, zero if the
+/// limit has passed.
 pub(super) fn left(alloc: &Allocation, begun: UnixNanos, now: UnixNanos) -> Option<Duration> {
     let batch = alloc.job.as_ref().is_some_and(|job| job.kind.is_batch());
     let limit =
@@ -20,7 +20,8 @@ pub(super) fn left(alloc: &Allocation, begun: UnixNanos, now: UnixNanos) -> Opti
     Some(Nanos(limit.0.saturating_sub(run).max(0)).to_std())
 }
 
-/// Returns when a task's allocation was received. In records of earlier releases, that is the time of the first event.
+/// Returns the time at which a task's allocation was received. In records of earlier releases, that is the time of
+/// the first event.
 pub(super) fn begun(record: &TaskRecord, now: UnixNanos) -> UnixNanos {
     let recorded = record.begun;
     if recorded.0 > 0 { recorded } else { record.state.events.first().map_or(now, |event| event.time) }

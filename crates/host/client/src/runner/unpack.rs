@@ -1,4 +1,4 @@
-//! Unpacks untrusted archives: nothing is written outside of the destination, and every size is limited.
+//! The unpacking of untrusted archives: nothing is written outside of the destination, and every size is limited.
 
 mod tree;
 
@@ -39,7 +39,7 @@ pub(super) enum OutwardLinks {
 #[derive(Debug)]
 pub(super) struct Unpack<'a> {
     to: &'a Tree,
-    /// Only entries below this path of the archive are unpacked.
+    /// The path in the archive below which entries are unpacked.
     inner: &'a Path,
     stop: &'a AtomicBool,
     limits: Limits,
@@ -53,7 +53,7 @@ fn wrong(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.into())
 }
 
-/// Limits the bytes that an archive reader consumes at once, because it keeps long names in memory.
+/// A reader that limits the bytes that an archive reader consumes in one step, because it keeps long names in memory.
 struct Bounded<R> {
     inner: R,
     left: Rc<Cell<u64>>,
@@ -124,7 +124,7 @@ impl<'a> Unpack<'a> {
                 self.to.link(&path, &target, named)?;
             }
         } else if kind.is_hard_link() {
-            // Copied to a file of its own: the linked file came earlier in the archive.
+            // Copied to a separate file: the linked file came earlier in the archive.
             let target = entry.link_name()?.ok_or_else(|| wrong("a link leads nowhere"))?;
             let target = self.below(&target)?.ok_or_else(|| wrong("a link leads out of what is taken"))?;
             let mut source = self.to.read(&target)?;

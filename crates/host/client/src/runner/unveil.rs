@@ -1,5 +1,5 @@
-//! The directories that drivers of kind unveil show to their tasks: those of the allocation and the task, bound once
-//! more below a directory that other users may pass.
+//! The directories that drivers of kind unveil show to their tasks. The directories of the allocation and the task
+//! are bind-mounted again, below a directory that other users may pass.
 
 use super::plan::Plan;
 use super::task_hooks::{Prepared, StartFault, TaskContext, TaskHook};
@@ -19,7 +19,7 @@ pub(super) const ALLOC: &str = "alloc";
 pub(super) const LOCAL: &str = "local";
 pub(super) const SECRETS: &str = "secrets";
 
-/// Other users pass, and cannot list.
+/// The access of the directories: other users may pass them, but not list them.
 const PASSED: Access = Access { mode: 0o711, owner: Owner { uid: None, gid: None } };
 
 fn name(alloc: &AllocId, task: &str) -> String {
@@ -86,7 +86,7 @@ fn gone(path: &Path, removed: io::Result<()>) -> Result<(), ClientError> {
     }
 }
 
-/// The hook of these directories.
+/// The hook of the directories that drivers of kind unveil show.
 #[derive(Debug)]
 pub(super) struct UnveilHook {
     pub(super) base: PathBuf,

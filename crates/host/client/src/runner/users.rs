@@ -4,7 +4,7 @@ use caravan_sys::dir::Owner;
 use caravan_sys::user::Account;
 use std::collections::BTreeSet;
 
-/// The default user and group of tasks with a root of their own: `nobody` and `nogroup` on every Linux.
+/// The default user and group of tasks with a separate root: `nobody` and `nogroup` on every Linux.
 const NOBODY: u32 = 65534;
 
 /// The user that a task runs as.
@@ -21,7 +21,7 @@ pub(crate) enum TaskUser {
 }
 
 impl TaskUser {
-    /// Looks up the user, which may ask a directory service and be slow. Returns `None` if the host does not know the
+    /// Looks up the user, which may query a directory service and be slow. Returns `None` if the host has no such
     /// user; then no task runs as that user.
     fn account(&self) -> Option<Account> {
         let account = |uid, gid| Account { uid, gid, groups: vec![gid], name: None, home: None };
@@ -36,21 +36,21 @@ impl TaskUser {
         }
     }
 
-    /// Looks up the owner and group of the task's files, if the host knows the user.
+    /// Looks up the owner and group of the task's files, if the host has the user.
     pub(crate) async fn known_owner(&self) -> Option<Owner> {
         let this = self.clone();
         let found = tokio::task::spawn_blocking(move || this.account()).await;
         found.ok().flatten().map(|account| Owner::new(account.uid, account.gid))
     }
 
-    /// Looks up the owner and group of the task's files. If the host does not know the user, this is `nobody`: the
-    /// driver refuses the task.
+    /// Looks up the owner and group of the task's files. If the host has no such user, this is `nobody`: the driver
+    /// refuses the task.
     pub(crate) async fn owner(&self) -> Owner {
         self.known_owner().await.unwrap_or_else(unknown_owner)
     }
 }
 
-/// Returns the owner of files whose user the host does not know.
+/// Returns the owner of files whose user the host does not have.
 pub(super) fn unknown_owner() -> Owner {
     match caravan_sys::user::effective_uid() {
         0 => Owner::new(NOBODY, NOBODY),

@@ -1,4 +1,4 @@
-//! Computes which services and checks an allocation should have now. Pure.
+//! The computation of the services and checks that an allocation should have now. Pure.
 
 use super::address::{Endpoint, endpoint};
 use crate::env::TaskEnv;
@@ -29,7 +29,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) address: &'a str,
 }
 
-/// Tells which tasks are being stopped.
+/// The tasks that are being stopped.
 pub(crate) trait EndingTasks: std::fmt::Debug {
     /// Returns whether this task is being stopped.
     fn is_ending(&self, task: &str) -> bool;
@@ -54,7 +54,7 @@ pub(crate) struct DesiredCheck {
     pub(crate) task: Option<String>,
     /// The task in which scripts run, and which is restarted.
     pub(crate) acts_on: Option<String>,
-    /// The endpoint of the check, or why it has none.
+    /// The endpoint of the check, or the reason that it has none.
     pub(crate) endpoint: Result<Endpoint, String>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Desired {
     pub(crate) checks: BTreeMap<String, DesiredCheck>,
     /// Whether the job has services for this client, now or later.
     pub(crate) may_have: bool,
-    /// Services that cannot be registered, and why.
+    /// Services that cannot be registered, with the reasons.
     pub(crate) faults: Vec<String>,
 }
 

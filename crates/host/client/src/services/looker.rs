@@ -1,4 +1,4 @@
-//! Runs one check periodically: decides when it passes, when it fails, and when its task is restarted.
+//! The periodic runs of one check, and the decisions whether it passes, fails, or restarts its task.
 
 use super::desired::DesiredCheck;
 use super::probe::{self, Seen};
@@ -56,7 +56,7 @@ impl Judge {
     }
 }
 
-/// Decides when failures restart the task. Pure.
+/// The decision when failures restart the task. Pure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Patience {
     limit: i64,
@@ -69,7 +69,7 @@ impl Patience {
         (spec.limit > 0).then(|| Self { limit: spec.limit, grace: spec.grace.to_std(), failures: 0 })
     }
 
-    /// Returns whether the task must be restarted. `age` is how long the task has run.
+    /// Returns whether the task must be restarted. `age` is the time that the task has run.
     fn lost(&mut self, success: bool, age: Duration) -> bool {
         if success || age < self.grace {
             self.failures = 0;
@@ -84,7 +84,7 @@ impl Patience {
     }
 }
 
-/// Runs the check periodically, for as long as it is polled.
+/// Runs the check periodically while the returned future is polled.
 pub(crate) async fn look_after(alloc: AllocState, planner: Arc<Planner>, id: String, check: DesiredCheck) {
     let mut judge = Judge::new(&check.spec);
     let mut patience = check.spec.check_restart.as_ref().and_then(Patience::new);

@@ -152,7 +152,7 @@ const SERVING: i32 = 1;
 /// The message `grpc.health.v1.HealthCheckRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct HealthQuestion {
-    /// Empty for the server as a whole.
+    /// The service; empty for the server as a whole.
     #[prost(string, tag = "1")]
     service: String,
 }
@@ -160,7 +160,7 @@ struct HealthQuestion {
 /// The message `grpc.health.v1.HealthCheckResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct HealthAnswer {
-    /// 1 means `SERVING`.
+    /// The status; 1 means `SERVING`.
     #[prost(int32, tag = "1")]
     status: i32,
 }

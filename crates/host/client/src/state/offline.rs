@@ -1,4 +1,4 @@
-//! Reads the state of a client that is not running.
+//! The inspection of the state of a client that is not running.
 
 use super::{CACHE_BYTES, FILE, load, opening};
 use crate::ClientError;
@@ -8,8 +8,9 @@ use redb::Builder;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// Returns the state of the client in a directory (the one that holds `client.redb`) for inspection. It contains the
-/// node's identity, its allocations with their tasks, plugins, mounts and host volumes. Secrets are removed.
+/// Returns the state of the client in a directory (the directory that contains `client.redb`) for inspection. The
+/// value contains the node's identity, its allocations with their tasks, plugins, mounts and host volumes. Secrets
+/// are removed.
 ///
 /// # Errors
 /// [`ClientError::OpenState`] if the file is absent, is not a client state, or an agent uses it;

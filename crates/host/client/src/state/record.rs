@@ -24,15 +24,16 @@ pub(crate) struct Identity {
     pub(crate) node_id: NodeId,
     /// The secret that proves the identity.
     pub(crate) secret: NodeSecret,
-    /// The signed identity, which replaces the secret in calls. Not stored: an agent gets a new one after its start.
+    /// The signed identity, which replaces the secret in calls. Not stored: an agent receives a new one after its
+    /// start.
     #[serde(skip)]
     pub(crate) signed: SignedIdentity,
 }
 
 impl Identity {
-    /// Returns the proof for a call that is retried until it is accepted: the signed identity, or the secret without a
-    /// valid one. Calls whose refusal is final, such as reports of claims, use the secret: the clock of a server may
-    /// differ from that of the signer, and then that server refuses an identity.
+    /// Returns the proof for a call that is retried until it is accepted: the signed identity, or the secret without
+    /// a valid one. Calls whose refusal is final, such as reports of claims, use the secret. The clock of a server
+    /// may differ from the clock of the signer, and then that server refuses an identity.
     pub(crate) fn proof(&self) -> NodeSecret {
         match self.signed.valid() {
             Some(signed) => NodeSecret::new(signed.token.expose()),
@@ -48,7 +49,7 @@ impl Identity {
     }
 }
 
-/// Seconds before its end in which an identity is no longer used, because clocks differ and calls take time.
+/// The seconds before the expiry in which an identity is no longer used, because clocks differ and calls take time.
 const LEEWAY: i64 = 10;
 
 /// The signed identity of the node, if the servers have signed one. Clones share it.
@@ -67,7 +68,8 @@ impl SignedIdentity {
         self.0.store(Some(Arc::new(signed)));
     }
 
-    /// Drops the identity, because the servers refuse it. The node proves itself by its secret until it gets another one.
+    /// Drops the identity, because the servers refuse it. The node proves itself by its secret until the next
+    /// identity.
     pub(crate) fn clear(&self) {
         self.0.store(None);
     }
@@ -92,19 +94,20 @@ pub(crate) struct TaskRecord {
     pub(crate) driver_id: Option<String>,
     /// The restarts so far.
     pub(crate) restarts: RestartTracker,
-    /// Set before a stop: a task that is found dead afterwards was killed, not lost.
+    /// Whether the task is being stopped, set before the stop: a task that is dead afterwards was killed, not lost.
     pub(crate) stopping: bool,
     /// Whether the task was stopped or not started because the node's lease ran out.
     pub(crate) fenced: bool,
-    /// When the allocation came to this node.
+    /// The time at which this node received the allocation.
     pub(crate) begun: UnixNanos,
     /// Whether the allocation has reached its run time limit.
     pub(crate) timed_out: bool,
-    /// Set if the task will not start again, with whether that is a failure: decided, but not yet carried out.
+    /// The decision that the task does not start again, before it is carried out; the value is whether the task
+    /// failed.
     pub(crate) over: Option<bool>,
     /// The user that the client chose for the task.
     pub(crate) dynamic_uid: Option<u32>,
-    /// The network namespace that the run joined, if the allocation has one of its own.
+    /// The network namespace that the run joined, if the allocation has a separate one.
     pub(crate) namespace: Option<NamespaceId>,
 }
 
@@ -112,8 +115,8 @@ pub(crate) struct TaskRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NamespaceId(pub(crate) u64);
 
-/// The network of an allocation. It is written before anything of the network is made, and removed after everything is
-/// gone.
+/// The network of an allocation. The record is written before a part of the network is created, and removed after all
+/// parts are removed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AttachmentRecord {
     /// The addresses and ports.
@@ -122,8 +125,8 @@ pub(crate) struct AttachmentRecord {
     pub(crate) ready: bool,
 }
 
-/// The network of an allocation by CNI plugins. It is written before the first plugin runs, and removed after the last one
-/// has removed its part.
+/// The network of an allocation by CNI plugins. The record is written before the first plugin runs, and removed after
+/// the last plugin has removed its part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct PluggedRecord(pub(crate) Attached);
@@ -132,7 +135,7 @@ pub(crate) struct PluggedRecord(pub(crate) Attached);
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LastAddress(pub(crate) Addresses);
 
-/// The network that a driver makes for an allocation.
+/// The network that a driver creates for an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct NetworkRecord {
@@ -165,7 +168,7 @@ pub(crate) struct Loaded {
     pub(crate) plugged: Vec<PluggedRecord>,
     /// The addresses that were assigned last.
     pub(crate) last_address: Option<LastAddress>,
-    /// Networks that drivers made, by allocation.
+    /// Networks that drivers created, by allocation.
     pub(crate) networks: BTreeMap<AllocId, NetworkRecord>,
 }
 

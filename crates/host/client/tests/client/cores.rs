@@ -8,7 +8,7 @@ use caravan_types::job::JobType;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Writes repeatedly on which processors the task may run.
+/// A script that repeatedly writes the processors on which the task may run.
 const TELLS: &str = "echo \"[$NOMAD_CPU_CORES]\" > $NOMAD_TASK_DIR/given; while :; do \
      grep Cpus_allowed_list /proc/self/status | cut -f2 > $NOMAD_TASK_DIR/now; \
      mv $NOMAD_TASK_DIR/now $NOMAD_TASK_DIR/cpus; sleep 0.02; done";

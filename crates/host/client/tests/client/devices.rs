@@ -195,7 +195,8 @@ async fn a_device_that_cannot_be_reserved_fails_the_start_with_its_reason() {
     agent.clean().await;
 }
 
-/// The servers count a device as free as soon as its allocation is to stop. Its task may still run then.
+/// The servers count a device as free as soon as its allocation is to stop. The task of the allocation may still run
+/// then.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_tasks_never_use_one_instance() {
     let data = tempfile::tempdir().unwrap();

@@ -103,8 +103,8 @@ async fn words(agent: &Agent, id: &str) -> String {
     events.map(|event| event.display()).collect::<Vec<_>>().join("\n")
 }
 
-/// The data of the first allocation is a link to a directory of the host: no successor gets its content, neither on the
-/// same node nor on another.
+/// The data of the first allocation is a link to a directory of the host. No successor receives its content, neither
+/// on the same node nor on another.
 #[tokio::test(flavor = "multi_thread")]
 async fn data_that_is_a_link_is_neither_moved_nor_packed() {
     let host = tempfile::tempdir().unwrap();

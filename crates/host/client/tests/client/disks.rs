@@ -1,4 +1,4 @@
-//! Data that an allocation takes over from the one that it replaces.
+//! Data that an allocation takes over from its predecessor.
 
 use crate::support::{Agent, alloc, shell};
 use caravan_types::alloc::{Allocation, ClientStatus};

@@ -38,7 +38,7 @@ struct State {
     fails: BTreeSet<(String, String)>,
     /// Calls that hang as long as they are in the set.
     hangs: BTreeSet<(String, String)>,
-    /// Notified when some hanging calls may end.
+    /// The notification that some hanging calls may end.
     freed: Arc<Notify>,
     log: Vec<String>,
     daemons: BTreeMap<String, Daemon>,
@@ -118,7 +118,7 @@ impl Fake {
     pub fn data(&self, volume: &str) -> PathBuf {
         self.data.join(volume)
     }
-    /// Returns how often a call was made for a volume.
+    /// Returns the number of times that a call was made for a volume.
     pub fn calls(&self, call: &str, volume: &str) -> usize {
         let line = format!("{call} {volume}");
         self.state().log.iter().filter(|l| **l == line).count()

@@ -1,5 +1,5 @@
-//! A minimal FUSE file system (fuse(4)): a directory with one file whose name contains its generation. Its daemon is a
-//! thread that can be ended while the file system is mounted, like a crashed daemon.
+//! A minimal FUSE file system (fuse(4)): a directory with one file whose name contains its generation. The daemon is
+//! a thread that can be ended while the file system is mounted, like a crashed daemon.
 
 use caravan_sys::mount::{Restrictions, mount_fs};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -73,7 +73,7 @@ fn published(agent: &Agent, alloc: &str, volume: &str) -> PathBuf {
     std::fs::read_dir(dir).unwrap().flatten().next().unwrap().path()
 }
 
-/// Returns the path at which a task without a root of its own sees the volume.
+/// Returns the path at which a task without a separate root sees the volume.
 fn seen(agent: &Agent, alloc: &str) -> PathBuf {
     agent.handle.alloc_dir(&alloc.into()).unwrap().join("user/srv/data")
 }

@@ -12,7 +12,7 @@ pub fn plugin(agent: &Agent, id: &str, driver: &str, kind: CsiPluginType) -> All
     let state = agent.dir.path().join("volumes");
     std::fs::create_dir_all(&state).unwrap();
     let mut args = vec!["plugin".to_owned(), "--node-id".to_owned(), "n1".to_owned()];
-    // In a root of its own the task sees the allocation's directory, which contains the program. The volumes are in the
+    // In a separate root the task sees the allocation's directory, which contains the program. The volumes are in the
     // plugin root, the plugin's default.
     let command = if driver == "raw_exec" {
         args.extend(["--state-dir".to_owned(), state.display().to_string()]);

@@ -1,4 +1,4 @@
-//! Servers in the test's process, a client beside them, and small builders.
+//! Servers in the test's process, a client connected to them, and small builders.
 
 use async_trait::async_trait;
 use caravan_client::{Answers, Client, ClientConfig, Handle, Servers};
@@ -49,7 +49,7 @@ struct World {
     index: u64,
     down: bool,
     lease: Option<Duration>,
-    /// The other node.
+    /// The channel to the other node.
     neighbour: Option<Channel>,
 }
 

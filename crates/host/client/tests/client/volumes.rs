@@ -99,8 +99,8 @@ pub async fn writes(agent: &Agent, alloc: &str) {
     poll(&format!("{alloc} writes"), || grown(agent, alloc).is_some_and(|now| now > before)).await;
 }
 
-/// docs/design/rough-edges.md, 8: a restarted agent still knows the users of a stage, so that the first release does not
-/// unstage it under the others.
+/// docs/design/rough-edges.md, 8: a restarted agent still has the users of a stage recorded, so that the first
+/// release does not unstage the volume while others use it.
 async fn life_of_a_volume(plugin_driver: &str, task_driver: &str) {
     let agent = Agent::start();
     agent.servers.run(plugin(&agent, "p1", plugin_driver, CsiPluginType::Monolith));

@@ -18,8 +18,8 @@ pub(super) const ATTRIBUTES: &[&str] = &[
 
 pub(super) const PATH: &str = "/v1/agent/self";
 
-/// Reads the response. `tls` is whether the agent was asked over TLS, as its gRPC port will be. Absent fields are left
-/// out.
+/// Reads the response. `tls` is whether the request used TLS, as requests to the gRPC port will. Absent fields are
+/// left out.
 pub(super) fn attributes(answer: &Value, tls: bool) -> BTreeMap<String, String> {
     let (config, debug) = (&answer["Config"], &answer["DebugConfig"]);
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 pub(super) const ATTRIBUTES: &[&str] =
     &["vault.accessible", "vault.version", "vault.cluster_id", "vault.cluster_name"];
 
-/// A sealed or standby server must answer with success too: the fingerprint asks only whether it is reachable.
+/// The path of the health report. A sealed or standby server must answer with success too, because the fingerprint
+/// only checks that the server is reached.
 pub(super) const PATH: &str = "/v1/sys/health?drsecondarycode=299&performancestandbycode=299&sealedcode=299\
                                &standbycode=299&uninitcode=299";
 
@@ -46,7 +47,7 @@ mod tests {
             ("true", "00af5aa8")
         );
         assert_eq!(reported["vault.cluster_name"], "vault-cluster-1");
-        // A sealed server does not know its cluster.
+        // A sealed server does not report its cluster.
         answer["cluster_id"] = json!("");
         answer["cluster_name"] = Value::Null;
         assert_eq!(

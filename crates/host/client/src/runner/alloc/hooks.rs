@@ -29,7 +29,7 @@ pub(super) struct AllocHooks {
 }
 
 impl AllocHooks {
-    /// Creates the hooks of an allocation, whose tasks start once those of the allocations in `before` are dead.
+    /// Creates the hooks of an allocation, whose tasks start once the tasks of the allocations in `before` are dead.
     pub(super) fn new(
         parts: &RunnerParts,
         sockets: SocketsHook,

@@ -1,4 +1,4 @@
-//! Counts and times of runners, for metrics.
+//! Counts and durations of runners, for metrics.
 
 use super::AllocState;
 use std::time::Instant;
@@ -27,7 +27,8 @@ impl AllocState {
         self.inner.outlets.meters.count(what, &labels);
     }
 
-    /// Runs a hook before the tasks and records its outcome and duration. Its errors are in Nomad's words.
+    /// Runs a hook before the tasks and records its outcome and duration. The errors of the hook are in Nomad's
+    /// words.
     pub(in crate::runner) async fn hook<E: ToString>(
         &self,
         name: &'static str,

@@ -34,7 +34,7 @@ impl AllocState {
         }
     }
 
-    /// Judges the health, and reports in task events why the allocation is unhealthy.
+    /// Judges the health. If the allocation became unhealthy, task events contain the reason.
     pub(in crate::runner) fn look_at_health(&self) -> Judged {
         let judged = self.judge();
         if let Some((task, why)) = &judged.blame {

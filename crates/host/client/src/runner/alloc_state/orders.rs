@@ -7,19 +7,19 @@ use caravan_types::alloc::TaskRunState;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Why a task is restarted that runs in a namespace of before.
+/// The reason to restart a task that runs in an earlier namespace of the allocation.
 const NETWORK_REPLACED: &str = "The network of the allocation was made again";
 
 /// The options of a stop.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::runner) struct Kill {
-    /// Skip the shutdown delay.
+    /// Whether to skip the shutdown delay.
     pub(in crate::runner) no_delay: bool,
-    /// Do not wait for anything, not even for volumes that a plugin serves.
+    /// Whether to skip all waits, also the wait for volumes that a plugin serves.
     pub(in crate::runner) force: bool,
-    /// The node's lease ran out: stop at once, as a failure.
+    /// Whether the node's lease ran out: the tasks stop immediately, as a failure.
     pub(in crate::runner) fenced: bool,
-    /// The run time limit has passed: poststop tasks do not run.
+    /// Whether the run time limit has passed: poststop tasks do not run.
     pub(in crate::runner) timed_out: bool,
 }
 
@@ -40,7 +40,7 @@ pub(in crate::runner) enum TaskAction {
     Signal {
         /// The name of the signal.
         signal: String,
-        /// Receives the driver's result.
+        /// The channel that receives the driver's result.
         reply: oneshot::Sender<Result<(), ClientError>>,
     },
 }
@@ -58,7 +58,7 @@ impl AllocState {
         self.changed();
     }
 
-    /// Stops all tasks at once, poststop tasks included, whatever they wait for.
+    /// Stops all tasks immediately, including poststop tasks and tasks that wait.
     pub(crate) fn kill(&self) {
         let mut state = self.lock();
         state.stopping = true;
@@ -95,12 +95,12 @@ impl AllocState {
         self.act(task, |slot| slot.restart(reason))
     }
 
-    /// Restarts a running task for a reason of the client's own.
+    /// Restarts a running task for a reason of the client.
     pub(in crate::runner) fn restart_because(&self, task: &str, reason: &str) -> Result<(), ClientError> {
         self.act(Some(task), |slot| slot.restart(reason))
     }
 
-    /// Restarts running tasks in a namespace that is no longer the allocation's: they have lost its network.
+    /// Restarts running tasks in a namespace that is no longer the allocation's, because they have lost its network.
     pub(in crate::runner) fn restart_strays(&self) {
         let Some(current) = self.namespace() else { return };
         for slot in self.lock().tasks.values() {

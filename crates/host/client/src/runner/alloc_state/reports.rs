@@ -182,7 +182,8 @@ impl AllocState {
         aggregate(&self.task_states()).0
     }
 
-    /// Judges the health. Returns when to judge again, whether the health became known, and the responsible task.
+    /// Judges the health. Returns the time of the next judgement, whether the health became known, and the
+    /// responsible task.
     pub(in crate::runner) fn judge(&self) -> Judged {
         let checks = self.checks_stand();
         let mut state = self.lock();
@@ -235,8 +236,8 @@ impl AllocState {
             task_states,
             deployment_id,
             deployment_status,
-            // Empty if the network is the host's, or none. The first report contains this, because clients read the
-            // allocation as soon as it changes.
+            // Empty in the host's network, or without a network. The first report contains this, because clients read
+            // the allocation as soon as it changes.
             network_status: Some(network),
         });
     }

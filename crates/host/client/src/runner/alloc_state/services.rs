@@ -29,7 +29,7 @@ impl AllocState {
         delay.filter(|_| state.stopping).unwrap_or_default()
     }
 
-    /// Returns how long a task has run; without a name, the youngest task.
+    /// Returns the time that a task has run; without a name, the time of the youngest task.
     pub(crate) fn age_of(&self, task: Option<&str>) -> Duration {
         let now = clock::now().0;
         let state = self.lock();
@@ -49,7 +49,7 @@ impl AllocState {
     /// Restarts a task, or all running ones without a name, because its checks fail.
     pub(crate) fn restart_unhealthy(&self, task: Option<&str>, reason: &str) {
         let asked = self.act(task, |slot| {
-            // A task that is ending does not receive the action, and need not.
+            // A task that is ending does not receive the action, and does not need it.
             let _ = slot.actions.send(TaskAction::Unhealthy { reason: reason.to_owned() });
         });
         if let Err(error) = asked {
@@ -74,7 +74,7 @@ impl AllocState {
         }
     }
 
-    /// Returns how many checks count for the allocation's health once all its tasks run.
+    /// Returns the number of checks that count for the allocation's health once all its tasks run.
     pub(crate) fn expected_checks(&self) -> usize {
         let alloc = self.alloc();
         let Some(group) = alloc.group() else { return 0 };

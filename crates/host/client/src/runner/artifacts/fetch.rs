@@ -1,4 +1,4 @@
-//! Fetches files over HTTP.
+//! Downloads over HTTP.
 
 use super::source::{DigestKind, Source};
 use caravan_fetch::{FetchError, Message, Policy};

@@ -30,7 +30,7 @@ pub(super) enum DigestKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Checksum {
     pub(super) kind: DigestKind,
-    /// In lower case.
+    /// The digest as hexadecimal digits in lower case.
     pub(super) hex: String,
 }
 

@@ -55,7 +55,7 @@ impl Target {
         self.below.file_name().unwrap_or_default()
     }
 
-    /// Bind-mounts a volume here. On failure, no part of it is left.
+    /// Bind-mounts a volume at the target. On failure, no part of the mount remains.
     pub(super) fn bind(&mut self, wish: &Mount) -> Result<(), String> {
         let failed = |what: &str, error: &dyn std::error::Error| {
             let why = caravan_sys::describe(error);
@@ -147,7 +147,8 @@ impl Target {
         loop {
             let there = match Dir::open(&self.root).and_then(|root| root.place(&self.below, Mounts::Follow)) {
                 Ok(there) => there,
-                // The path is absent, or a link of the task's own leads elsewhere: mounts there are not the client's.
+                // The path is absent, or a link of the task leads elsewhere: mounts there do not belong to the
+                // client.
                 Err(error) if error.is_not_found() || is_no_way(&error) => return Ok(()),
                 Err(error) => return Err(error),
             };
@@ -185,8 +186,8 @@ impl Target {
 }
 
 /// Returns the number of mounts at the place of an open directory or file, if it is the root of a mount.
-///
-/// The mount table is read once, and the place is looked up in the table by the id of its mount: a task may rename the
+/// The mount table is read once, and the place is looked up in the table by the id of its mount. Between two
+/// readings, a task could rename the path.
 /// path between two readings.
 fn mounts_stacked_on(there: &Handle, shown: &Path) -> Result<usize, Error> {
     let id = mount_id(there, shown)?;

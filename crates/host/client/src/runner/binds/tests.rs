@@ -43,7 +43,7 @@ fn a_volume_may_cover_any_directory_of_the_task_and_uncovers_it_again() {
             propagation: Propagation::Private,
         };
         let wishes = std::slice::from_ref(&wish);
-        // Twice: the first mount stands for one that a crash of the agent left.
+        // Twice: the first mount represents a mount that a crash of the agent left.
         let _left = Binds::make(wishes, &dirs).unwrap();
         let mut binds = Binds::make(wishes, &dirs).unwrap();
         assert_eq!(fs::read_to_string(target.join("f")).unwrap(), "x", "{}", target.display());

@@ -31,7 +31,7 @@ impl TaskHook for TaskDirHook {
     }
 }
 
-/// Creates the directories of the task. Idempotent, also while it runs.
+/// Creates the directories of the task. Idempotent, also while the task runs.
 fn build(alloc: &AllocState, plan: &Plan, owner: Owner) -> Result<(), String> {
     let task = plan.task();
     let secrets = Secrets { size_mb: task.resources.secrets_mb, user: owner, mode: secrets_mode(task) };

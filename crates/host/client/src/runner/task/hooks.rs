@@ -27,7 +27,7 @@ use caravan_csi::Deadlines;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The dependencies of task hooks, from which the hooks of a task are made.
+/// The dependencies of task hooks, from which the hooks of a task are created.
 #[derive(Clone, Debug)]
 pub(crate) struct TaskHookParts {
     pub(crate) link: Link,

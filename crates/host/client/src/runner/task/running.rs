@@ -57,7 +57,7 @@ impl TaskRunner {
                             return Seen::Restart("Template with change_mode restart re-rendered".to_owned());
                         }
                         TemplateChange::Tell { signals, scripts } => {
-                            // The task is watched meanwhile, because it may end on this.
+                            // The task is watched meanwhile, because the notification may end it.
                             let delivery = tell(&self.alloc, plan, id, signals, scripts);
                             let delivery = tokio::select! {
                                 biased;
@@ -82,7 +82,7 @@ impl TaskRunner {
                         let event = self.event(event::SIGNALING).detail("task_signal", signal.clone());
                         self.alloc.emit(&self.name, event);
                         let done = plan.driver.signal(id, &signal).await.map_err(ClientError::from);
-                        // The requester may have gone away.
+                        // The requester may have disconnected.
                         let _ = reply.send(done);
                     }
                     // The allocation outlives this task.
@@ -113,7 +113,7 @@ impl TaskRunner {
             event = event.detail("kill_reason", TIMED_OUT);
         }
         self.emit(event);
-        // Its services are deregistered before it is stopped.
+        // The services of the task are deregistered before the task is stopped.
         if !self.kill.borrow().as_ref().is_some_and(|k| k.force) {
             self.alloc.services_reported().await;
         }
@@ -137,7 +137,7 @@ impl TaskRunner {
     }
 
     pub(super) async fn stop(&mut self, plan: &Plan, id: &TaskId) -> Option<ExitResult> {
-        // A fenced task gets no time for a graceful stop.
+        // A fenced task has no time for a graceful stop.
         let timeout = if self.is_fenced() { Duration::ZERO } else { self.kill_timeout(plan) };
         let signal = plan.kill_signal();
         if let Err(error) = plan.driver.stop(id, timeout, signal.as_deref()).await {
@@ -209,7 +209,7 @@ impl TaskRunner {
     }
 }
 
-/// Returns a task's exit result, as far as its driver knows it.
+/// Returns a task's exit result, or the driver's error in its place.
 fn ended(exit: Result<ExitResult, caravan_drivers::Error>) -> ExitResult {
     exit.unwrap_or_else(|error| ExitResult {
         exit_code: 0,

@@ -24,7 +24,7 @@ impl TemplatesHook {
         Self { link, planner, templates: None }
     }
 
-    /// Takes the templates of the running task, or restores the ones that an earlier agent rendered.
+    /// Takes the templates of the running task, or restores the templates that an earlier agent rendered.
     pub(in crate::runner) fn take(&mut self, alloc: &AllocState, plan: &Plan) -> Option<TaskTemplates> {
         let adopt = || TaskTemplates::adopt(&self.link, &self.planner, alloc, plan);
         self.templates.take().or_else(adopt)

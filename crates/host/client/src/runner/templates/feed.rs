@@ -29,10 +29,10 @@ pub(super) struct Feed {
     pub(super) found: Arc<BTreeMap<Lookup, Found>>,
     /// The content of files.
     pub(super) files: Arc<BTreeMap<String, String>>,
-    /// Why the servers send nothing.
+    /// The reason that the servers send nothing.
     pub(super) unreachable: Option<String>,
     needed: BTreeSet<Need>,
-    /// Only its owner uses the stream; the lock makes the type `Sync`.
+    /// The stream of the servers. Only the owner of this value uses the stream; the lock makes the type `Sync`.
     stream: Option<Mutex<Answers<LookupsFound>>>,
     next_try: Option<Instant>,
     wait: Duration,
@@ -63,7 +63,7 @@ impl Feed {
         }
     }
 
-    /// Sets the data to read from now on. Returns the data that became known at once.
+    /// Sets the data to read from now on. Returns the data that became known immediately.
     pub(super) fn want(&mut self, needed: BTreeSet<Need>) -> BTreeSet<Need> {
         if needed == self.needed {
             return BTreeSet::new();
@@ -86,7 +86,7 @@ impl Feed {
         lookups(&self.needed).any(|lookup| !self.found.contains_key(lookup))
     }
 
-    /// Returns why a requested value may not be read.
+    /// Returns the reason that a requested value may not be read, if it may not.
     pub(super) fn denied(&self, need: &Need) -> Option<&str> {
         let Need::Lookup(lookup) = need else { return None };
         match self.found.get(lookup)? {

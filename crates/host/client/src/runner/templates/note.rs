@@ -1,5 +1,5 @@
-//! The record of a running task's templates that a restarted agent needs. It lies in the task's private directory, a
-//! tmpfs that the task does not see: after a reboot, neither the task nor the record exists.
+//! The record of a running task's templates that a restarted agent needs. The record is in the task's private
+//! directory, a tmpfs that the task does not see: after a reboot, neither the task nor the record exists.
 
 use crate::alloc_dir::TaskDir;
 use caravan_sys::dir::{Access, Mounts};

@@ -20,7 +20,7 @@ pub(in crate::runner) struct Places {
 }
 
 impl Places {
-    /// Creates the mapping; `users` are those of the allocation's tasks.
+    /// Creates the mapping; `users` are the users of the allocation's tasks.
     pub(in crate::runner) fn new(dirs: TaskDir, own_root: bool, users: Users) -> Self {
         Self { dirs, own_root, users }
     }
@@ -190,7 +190,7 @@ mod tests {
         places.write("local/link", b"new", PLAIN).unwrap();
         assert_eq!(fs::read_to_string(other.join("file")).unwrap(), "kept");
         assert_eq!(fs::read_to_string(local.join("link")).unwrap(), "new");
-        // So are a FIFO, a hard link and the names of temporary files.
+        // A FIFO, a hard link and the names of temporary files are replaced too.
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, local.join("fifo"), kind, rustix::fs::Mode::RWXU, 0).unwrap();
         fs::hard_link(other.join("file"), local.join("hard")).unwrap();

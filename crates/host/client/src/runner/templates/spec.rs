@@ -1,4 +1,4 @@
-//! A `template` block of the job file, as the client acts on it (docs/reference/jobspec.md, section 4.8).
+//! The parsed form of a `template` block of the job file (docs/reference/jobspec.md, section 4.8).
 
 use caravan_templates::Template;
 use caravan_types::job;
@@ -11,7 +11,7 @@ pub(super) enum ChangeMode {
     Noop,
     /// The task is restarted.
     Restart,
-    /// The task gets this signal.
+    /// The task receives this signal.
     Signal(String),
     /// A program runs in the task's environment.
     Script(Script),
@@ -24,9 +24,9 @@ pub(in crate::runner) struct Script {
     pub(in crate::runner) command: Vec<String>,
     /// The program's timeout.
     pub(in crate::runner) timeout: Duration,
-    /// Whether its failure fails the task.
+    /// Whether a failure of the program fails the task.
     pub(in crate::runner) fail_on_error: bool,
-    /// Whether it also runs after the first start.
+    /// Whether the program also runs after the first start.
     pub(super) on_first_render: bool,
 }
 
@@ -40,15 +40,15 @@ pub(super) struct Spec {
     /// The path of the rendered file.
     pub(super) destination: String,
     pub(super) change: ChangeMode,
-    /// The task is notified at a random time within this span.
+    /// The span within which the task is notified at a random time.
     pub(super) splay: Duration,
     pub(super) mode: u32,
     pub(super) owner: (Option<u32>, Option<u32>),
-    /// Whether it is rendered only once.
+    /// Whether the template is rendered only once.
     pub(super) once: bool,
-    /// Whether its text defines environment variables of the task.
+    /// Whether the text defines environment variables of the task.
     pub(super) env: bool,
-    /// It is rendered after no change for the first span, at the latest after the second.
+    /// The delay of a rendering: until no change for the first span, and at most the second.
     pub(super) wait: Option<(Duration, Duration)>,
 }
 
