@@ -1,4 +1,4 @@
-//! Measures set-ups, removals and repairs of networks in a namespace that nobody else sees, one JSON object a line.
+//! The measurement of set-ups, removals and repairs of networks in a separate namespace, as one JSON object a line.
 //! `cargo xtask bench networks` runs this program.
 
 use caravan_networks::{Attachment, Bridge, BridgeConfig, Forward, Pool};

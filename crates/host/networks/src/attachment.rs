@@ -10,9 +10,9 @@ use std::path::PathBuf;
 /// The addresses of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Addresses {
-    /// Its IPv4 address.
+    /// The IPv4 address of the allocation.
     pub ipv4: Ipv4Addr,
-    /// Its IPv6 address, if the bridge has an IPv6 network.
+    /// The IPv6 address of the allocation, if the bridge has an IPv6 network.
     pub ipv6: Option<Ipv6Addr>,
 }
 
@@ -26,7 +26,7 @@ impl Addresses {
 /// A port of the node that leads to a port of an allocation, for TCP and UDP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forward {
-    /// The address of the node; absent means all its addresses.
+    /// The address of the node; absent means all addresses of the node.
     pub address: Option<IpAddr>,
     /// The port of the node.
     pub port: u16,
@@ -37,13 +37,13 @@ pub struct Forward {
 /// The network of an allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// The allocation.
+    /// The id of the allocation.
     pub alloc: AllocId,
-    /// The path at which its network namespace is held.
+    /// The path at which the network namespace of the allocation is held.
     pub namespace: PathBuf,
-    /// Its addresses.
+    /// The addresses of the allocation.
     pub addresses: Addresses,
-    /// The ports of the node that lead to it.
+    /// The ports of the node that lead to the allocation.
     pub forwards: Vec<Forward>,
 }
 
@@ -56,8 +56,8 @@ impl Attachment {
         interface_of(&self.alloc)
     }
 
-    /// Returns the hardware address within the namespace. It follows from the address, so that caches of other
-    /// allocations stay right when an address is used again.
+    /// Returns the hardware address within the namespace. The hardware address follows from the IPv4 address, so that
+    /// caches of other allocations stay right when the IPv4 address is used again.
     pub(crate) fn mac(&self) -> Mac {
         let [a, b, c, d] = self.addresses.ipv4.octets();
         [0x02, 0xca, a, b, c, d]

@@ -1,4 +1,4 @@
-//! Carries out what a bridge and its allocations need, and repairs it.
+//! The set-up, the removal and the repair of a bridge and of the networks of its allocations.
 
 use crate::attachment::{Attachment, interface_of};
 use crate::compare::{Actual, Finding, check_owner, differences, mark_of};
@@ -17,21 +17,21 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 
-/// The largest packet on a host without a default route.
+/// The largest packet on a host without a default route, in bytes.
 const DEFAULT_MTU: u32 = 1500;
 
-/// A step of the set-up of an allocation's network. Each may be repeated.
+/// A step of the set-up of an allocation's network. Each step may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetUp {
     /// Holds the namespace.
     Namespace,
-    /// Makes the bridge, its rules and the settings of the kernel.
+    /// Creates the bridge, its rules and the settings of the kernel.
     Bridge,
-    /// Makes the pair of interfaces.
+    /// Creates the pair of interfaces.
     Interface,
     /// Marks the interface as the allocation's.
     Mark,
-    /// Gives the interface in the namespace its addresses and routes.
+    /// Assigns the addresses and routes to the interface in the namespace.
     Inside,
     /// Removes tracked connections of free addresses, unless the removals of networks did that.
     Connections,
@@ -52,7 +52,7 @@ impl SetUp {
     ];
 }
 
-/// A step of the removal of an allocation's network. Each may be repeated.
+/// A step of the removal of an allocation's network. Each step may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TearDown {
     /// Unmaps the ports.
@@ -68,35 +68,35 @@ impl TearDown {
     pub const ALL: [Self; 3] = [Self::Ports, Self::Connections, Self::Interface];
 }
 
-/// What a repair found and removed.
+/// The result of a repair.
 #[derive(Debug, Default)]
 pub struct Repaired {
-    /// The differences that it removed.
+    /// The differences that the repair removed.
     pub found: Vec<Finding>,
-    /// The allocations whose interface could not be made again.
+    /// The allocations whose interface could not be created again.
     pub failed: Vec<(AllocId, Fault)>,
 }
 
-/// The bridge of a node. All calls block for milliseconds. It works in the network namespace of the thread that opens it.
+/// The bridge of a node, in the network namespace of the thread that opens it. All calls block for milliseconds.
 #[derive(Debug)]
 pub struct Bridge {
     config: BridgeConfig,
     links: Links,
     rules: Rules,
     attachments: BTreeMap<AllocId, Attachment>,
-    /// The index of the bridge, unless something changed since it was checked.
+    /// The index of the bridge; `None` if something changed after the last check.
     checked: Option<u32>,
     mtu: u32,
-    /// The firewalls of other programs that may drop packets of the bridge, at the last look.
+    /// The firewalls of other programs that may drop packets of the bridge, at the last comparison.
     foreign: Vec<Foreign>,
-    /// Whether free addresses may have tracked connections: those of an earlier agent, or after a failed removal.
+    /// Whether free addresses may have tracked connections, because of an earlier agent or a failed removal.
     may_be_tracked: bool,
-    /// The ports that lead to another place since [`Bridge::take_moved`].
+    /// The ports whose destination changed since [`Bridge::take_moved`].
     moved: Moved,
 }
 
 impl Bridge {
-    /// Opens the connections with the kernel. `attached` are the networks that an earlier agent finished.
+    /// Opens the connections with the kernel. `attached` are the networks whose set-up an earlier agent finished.
     ///
     /// # Errors
     /// If a connection cannot be opened.
@@ -131,22 +131,23 @@ impl Bridge {
         self.attachments.get(&attachment.alloc) == Some(attachment)
     }
 
-    /// Returns the firewalls of other programs that may drop packets of the bridge, as the last repair saw them.
+    /// Returns the firewalls of other programs that may drop packets of the bridge, as the last repair found them.
     pub fn foreign(&self) -> &[Foreign] {
         &self.foreign
     }
 
-    /// Returns the ports that lead to another place since the last call.
+    /// Returns the ports whose destination changed since the last call.
     pub fn take_moved(&mut self) -> Moved {
         std::mem::take(&mut self.moved)
     }
 
-    /// Notes that something changed: the next use looks first.
+    /// Records that something changed: the next use compares the kernel with the desired state first.
     pub fn doubt(&mut self) {
         self.checked = None;
     }
 
-    /// Makes the network of an allocation, whatever an interrupted set-up left of it. Returns what else was repaired.
+    /// Creates the network of an allocation, also over the remains of an interrupted set-up. Returns the other
+    /// repairs.
     ///
     /// # Errors
     /// If a step fails. [`Bridge::detach`] removes the steps before it.
@@ -161,22 +162,22 @@ impl Bridge {
         Ok(repaired)
     }
 
-    /// Looks whether a finished network is still in the allocation's namespace, and makes the interface again if not: the
-    /// program that made the namespace may have replaced it. Repairs the rest as well.
+    /// Checks whether a finished network is still in the allocation's namespace, which its creator may have replaced.
+    /// If not, creates the interface again. Repairs the rest as well.
     ///
     /// # Errors
     /// If the namespace cannot be entered, or the kernel refuses.
     pub fn renew(&mut self, attachment: &Attachment) -> Result<Repaired, Fault> {
         netns::hold(&attachment.namespace)?;
         if !inside::is_configured(attachment)? {
-            // Its other end is in the namespace before, or lacks addresses. The repair makes both ends.
+            // The other end is in the earlier namespace, or lacks addresses. The repair creates both ends.
             self.delete_link(&attachment.interface())?;
             self.end_connections(attachment);
         }
         self.repair()
     }
 
-    /// Carries out one step of a set-up.
+    /// Executes one step of a set-up.
     ///
     /// # Errors
     /// If the step fails.
@@ -187,7 +188,7 @@ impl Bridge {
                 let is_used = self.is_used();
                 let mut repaired = self.reconcile(true)?;
                 if !is_used {
-                    // The first allocation makes the bridge: nothing was broken.
+                    // The first allocation creates the bridge: nothing was broken.
                     repaired.found.clear();
                 }
                 return Ok(repaired);
@@ -202,10 +203,10 @@ impl Bridge {
         Ok(Repaired::default())
     }
 
-    /// Removes the network of an allocation, whatever there is of it.
+    /// Removes the network of an allocation, also if only a part of the network exists.
     ///
     /// # Errors
-    /// If a step fails. It may be repeated.
+    /// If a step fails. The call may be repeated.
     pub fn detach(&mut self, attachment: &Attachment) -> Result<(), Fault> {
         for step in TearDown::ALL {
             self.tear_down(step, attachment)?;
@@ -213,12 +214,12 @@ impl Bridge {
         Ok(())
     }
 
-    /// Carries out one step of a removal.
+    /// Executes one step of a removal.
     ///
     /// # Errors
     /// If the step fails.
     pub fn tear_down(&mut self, step: TearDown, attachment: &Attachment) -> Result<(), Fault> {
-        // A repair in between must not make the network again.
+        // A repair in between must not create the network again.
         self.attachments.remove(&attachment.alloc);
         match step {
             TearDown::Ports => self.unmap_ports(attachment)?,
@@ -250,7 +251,7 @@ impl Bridge {
         for finding in found {
             match (self.fix(&finding, &actual), &finding) {
                 (Ok(()), _) => repaired.found.push(finding),
-                // The others go on working without this one.
+                // The other allocations continue without the failed one.
                 (Err(fault), Finding::Interface(alloc) | Finding::Detached(alloc)) => {
                     repaired.failed.push((alloc.clone(), fault));
                 }
@@ -258,9 +259,9 @@ impl Bridge {
             }
         }
         let is_repaired = |finding: &Finding| match finding {
-            // Another agent's bridge that nobody uses, which this one takes over.
+            // The unused bridge of another agent, which this agent takes over.
             Finding::Unmarked => false,
-            // Some hosts do not let the agent change it, which is logged.
+            // Some hosts do not let the agent change the setting, which is logged.
             Finding::Setting(path) => !differs(&self.config, path),
             _ => true,
         };
@@ -303,7 +304,7 @@ impl Bridge {
         let has_bridge = links.iter().any(|link| link.name == self.config.name);
         let settings = settings(&self.config).into_iter();
         actual.settings = settings
-            // The setting of the bridge comes with the bridge.
+            // The kernel creates the setting of the bridge together with the bridge.
             .filter(|(path, _)| has_bridge || !path.contains(&format!("/{}/", self.config.name)))
             .filter(|(path, value)| read_setting(path).as_deref() != Some(*value))
             .map(|(path, _)| path)
@@ -312,7 +313,7 @@ impl Bridge {
         Ok(actual)
     }
 
-    /// Returns the largest packet of the interface that leads to other hosts.
+    /// Returns the largest packet of the interface that leads to other hosts, in bytes.
     fn uplink_mtu(&mut self, links: &[Link]) -> Result<Option<u32>, Fault> {
         let routes = self.links.default_routes()?;
         let best = routes.iter().filter(|route| !route.is_ipv6).min_by_key(|route| route.metric);
@@ -413,7 +414,7 @@ impl Bridge {
             None => self.bridge_index()?,
         };
         match self.add_pair(attachment, bridge) {
-            // An interrupted set-up left it. Nothing uses it yet.
+            // The pair is from an interrupted set-up. Nothing uses it yet.
             Err(error)
                 if is(&error, ErrorKind::AlreadyExists)
                     && !self.attachments.contains_key(&attachment.alloc) =>
@@ -476,8 +477,8 @@ impl Bridge {
         }
     }
 
-    /// Removes the tracked connections that no removal of a network could remove. Networks are removed far more often
-    /// than this is needed, and the kernel's walk through its table is most of the time of a set-up.
+    /// Removes the tracked connections that no removal of a network could remove. Such connections are rare, and the
+    /// kernel's walk through its table is most of the time of a set-up.
     fn end_left_connections(&mut self) {
         if !self.may_be_tracked {
             return;
@@ -515,7 +516,7 @@ impl Bridge {
         }
     }
 
-    /// Maps ports that are mapped already, for this allocation or for one that ended.
+    /// Maps ports that are already mapped, for this allocation or for an ended one.
     fn remap_ports(&mut self, attachment: &Attachment) -> Result<(), Fault> {
         let table = self.config.table();
         let mut transaction = Transaction::default();
@@ -541,8 +542,8 @@ impl Bridge {
         Ok(self.rules.commit(transaction)?)
     }
 
-    /// Unmaps the ports of an allocation, by the notes: a port of its record may be another allocation's, if its set-up
-    /// failed for that.
+    /// Unmaps the ports of an allocation, by the notes of the maps. A port of its record may belong to another
+    /// allocation, if the set-up failed for that reason.
     fn unmap_ports(&mut self, attachment: &Attachment) -> Result<(), Fault> {
         let table = self.config.table();
         let mut transaction = Transaction::default();
@@ -599,7 +600,7 @@ fn bridge_of<'a>(actual: &'a Actual, config: &BridgeConfig) -> Result<&'a Link, 
     actual.link(&config.name).ok_or_else(|| Fault::NoBridge { name: config.name.clone() })
 }
 
-/// Returns the settings of the kernel that a bridge needs, below `/proc/sys/net`.
+/// Returns the settings of the kernel that a bridge requires, below `/proc/sys/net`.
 fn settings(config: &BridgeConfig) -> Vec<(String, &'static str)> {
     let mut all = vec![
         ("ipv4/ip_forward".to_owned(), "1"),
@@ -617,7 +618,7 @@ fn read_setting(path: &str) -> Option<String> {
     text.ok().map(|text| text.trim().to_owned())
 }
 
-/// Returns whether a setting of the kernel differs from what the bridge needs.
+/// Returns whether a setting of the kernel differs from the value that the bridge requires.
 fn differs(config: &BridgeConfig, path: &str) -> bool {
     let needed = settings(config).into_iter().find(|(known, _)| known == path);
     needed.is_some_and(|(_, value)| read_setting(path).as_deref() != Some(value))

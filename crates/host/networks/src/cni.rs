@@ -1,9 +1,9 @@
 //! Networks by plugins, as the Container Network Interface describes them (CNI specification 1.1, and its earlier
 //! versions).
 //!
-//! An operator configures lists of plugins. [`Runtime`] runs the plugins of a list in their order to add an allocation to
-//! a network, and in reverse to remove it. The caller stores each [`Attached`] from before the first call until the
-//! removal is complete, so that nothing of an allocation is lost.
+//! An operator configures lists of plugins. [`Runtime`] runs the plugins of a list in their order to add an
+//! allocation to a network, and in reverse to remove it. The caller stores each [`Attached`] from before the first
+//! call until the removal is complete. Otherwise parts of the network of an allocation would be lost.
 
 mod arguments;
 mod fault;

@@ -11,7 +11,7 @@ use caravan_types::AllocId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// A difference from the desired state, with what its removal needs.
+/// A difference from the desired state, with the data that its removal needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// A setting of the kernel differs: its path below `/proc/sys/net`.
@@ -34,7 +34,7 @@ pub enum Finding {
     LeftInterface(String),
     /// The table of packet rules does not exist, or differs.
     Table,
-    /// Port maps do not exist: their map, as an index of [`MAPS`].
+    /// Port maps do not exist; their map is an index of [`MAPS`].
     Ports(usize, Vec<Element>),
     /// Port maps belong to no allocation of this node.
     LeftPorts(usize, Vec<Element>),
@@ -42,7 +42,7 @@ pub enum Finding {
     Passage(usize),
 }
 
-/// The actual state of the kernel, as far as a bridge is concerned.
+/// The actual state of the kernel, limited to the parts that a bridge uses.
 #[derive(Clone, Debug, Default)]
 pub struct Actual {
     /// All interfaces.
@@ -68,7 +68,7 @@ impl Actual {
     }
 }
 
-/// Returns what the mark of an allocation's interface begins with.
+/// Returns the prefix of the mark of an allocation's interface.
 fn interface_mark(config: &BridgeConfig) -> String {
     format!("{}:", config.mark())
 }
@@ -84,7 +84,7 @@ fn is_ours_by_name(link: &Link) -> bool {
     link.kind == "veth" && digits.len() == 13 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Checks that the bridge, if it exists, is this node's, or has no user.
+/// Checks that the bridge, if it exists, belongs to this node, or has no user.
 ///
 /// # Errors
 /// If another program uses the name, or an address in the network.
@@ -104,7 +104,7 @@ pub fn check_owner(
                 && !own.contains(&port.name)
                 && !port.alias.starts_with(&interface_mark(config))
         };
-        // An interface without a mark is one whose set-up was interrupted, on a bridge of this node.
+        // A port of a marked bridge without a mark is from an interrupted set-up of this node.
         if link.alias != config.mark() && actual.links.iter().any(|port| is_foreign(&port)) {
             return Err(Fault::ForeignBridge { name: config.name.clone() });
         }
@@ -130,8 +130,8 @@ pub fn check_owner(
     }
 }
 
-/// Returns the differences, in the order in which they are removed. Without an allocation, only remains count: the bridge
-/// itself is made for the first one.
+/// Returns the differences, in the order in which they are removed. Without an allocation, only remains count: the
+/// first allocation creates the bridge.
 pub fn differences(
     config: &BridgeConfig,
     actual: &Actual,

@@ -5,7 +5,7 @@ use caravan_sys::netlink::nft::{Family, Table};
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Most ports of a bridge (`BR_MAX_PORTS` of Linux without the reserved one).
+/// The greatest number of ports of a bridge (`BR_MAX_PORTS` of Linux without the reserved one).
 const MAX_PORTS: u32 = 1023;
 /// The default name of the bridge.
 const DEFAULT_NAME: &str = "nomad";
@@ -39,11 +39,11 @@ pub struct BridgeConfig {
     pub name: String,
     /// The network of the allocations.
     pub ipv4: Ipv4Net,
-    /// Their IPv6 network; absent means that they have no IPv6 addresses.
+    /// The IPv6 network of the allocations; absent means that they have no IPv6 addresses.
     pub ipv6: Option<Ipv6Net>,
     /// Whether an allocation reaches itself through its own port of the node.
     pub hairpin: bool,
-    /// The id of the node, which marks the bridge as its own.
+    /// The id of the node that owns the bridge, which is part of the mark.
     pub owner: String,
 }
 
@@ -60,10 +60,10 @@ impl Default for BridgeConfig {
 }
 
 impl BridgeConfig {
-    /// Reads the settings; empty texts stand for the defaults.
+    /// Reads the settings; empty texts mean the defaults.
     ///
     /// # Errors
-    /// If one is invalid.
+    /// If a setting is invalid.
     pub fn parse(name: &str, subnet: &str, subnet_ipv6: &str, hairpin: bool) -> Result<Self, ConfigFault> {
         let mut config = Self { hairpin, ..Self::default() };
         if !name.is_empty() {
@@ -90,8 +90,8 @@ impl BridgeConfig {
         Ok(config)
     }
 
-    /// Returns the addresses that allocations may have, counted from the start of the network: the first address is the
-    /// gateway's, the last one of IPv4 is for broadcasts.
+    /// Returns the addresses that allocations may have, counted from the start of the network. The first address is
+    /// the gateway's; the last one of IPv4 is for broadcasts.
     pub(crate) fn offsets(&self) -> std::ops::RangeInclusive<u32> {
         let of_ipv4 = u32::MAX >> self.ipv4.prefix_len();
         let of_ipv6 = self
@@ -100,7 +100,7 @@ impl BridgeConfig {
         2..=of_ipv4.min(of_ipv6) - 1
     }
 
-    /// Returns the most allocations that can have the bridge at the same time.
+    /// Returns the greatest number of allocations on the bridge at the same time.
     pub fn capacity(&self) -> u32 {
         let offsets = self.offsets();
         (offsets.end() - offsets.start() + 1).min(MAX_PORTS)
@@ -142,16 +142,16 @@ impl BridgeConfig {
         format!("{MARK}{}", self.owner)
     }
 
-    /// Returns the hardware address of the bridge. Without a fixed one it changes with the ports, and allocations lose
-    /// their gateway until their caches expire.
+    /// Returns the hardware address of the bridge. Without a fixed address, the address changes with the ports, and
+    /// allocations lose their gateway until their caches expire.
     pub(crate) fn mac(&self) -> Mac {
         let [_, _, _, a, b, c, d, e] = crate::digest(&self.mark()).to_be_bytes();
-        // The second-lowest bit of the first byte stands for a local address (RFC 7042, section 2.1).
+        // The second-lowest bit of the first byte marks a local address (RFC 7042, section 2.1).
         [0x02, a, b, c, d, e]
     }
 }
 
-/// What the mark of a bridge and of an interface begins with.
+/// The prefix of the mark of a bridge and of an interface.
 pub(crate) const MARK: &str = "caravan:";
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub const MAPS: [PortMap; 4] = [IPV4, ANY_IPV4, IPV6, ANY_IPV6];
 pub struct BaseRule {
     /// The chain of the rule.
     pub chain: &'static str,
-    /// Its parts.
+    /// The match conditions and the verdict of the rule.
     pub clauses: Vec<Clause>,
     /// The note, by which the rule is recognized: it identifies the rule's content.
     pub note: String,
@@ -49,7 +49,7 @@ pub fn base_rules(config: &BridgeConfig) -> Vec<BaseRule> {
     for (ip, prefix) in multicast {
         add(POSTROUTING, vec![Clause::Within(Direction::To, ip, prefix), Clause::Then(Verdict::Return)]);
     }
-    // A program of the host that used 127.0.0.1 needs an address that the allocation can answer.
+    // A program of the host that uses 127.0.0.1 needs an address to which the allocation can send its answer.
     let loopback = Clause::Within(Direction::From, IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8);
     add(POSTROUTING, vec![loopback, to_bridge(), Clause::Masquerade]);
     let ipv4 = (IpAddr::V4(config.ipv4.network()), config.ipv4.prefix_len());
@@ -57,13 +57,14 @@ pub fn base_rules(config: &BridgeConfig) -> Vec<BaseRule> {
     for (ip, prefix) in [Some(ipv4), ipv6].into_iter().flatten() {
         let own = || Clause::Within(Direction::From, ip, prefix);
         add(POSTROUTING, vec![own(), Clause::Outside(Direction::To, ip, prefix), Clause::Masquerade]);
-        // An allocation that used a port of the node: without this rule, the other one would answer past the node.
+        // For an allocation that uses a port of the node: without this rule, answers of the other allocation would
+        // not pass the node. Such answers would have a wrong source address.
         add(POSTROUTING, vec![Clause::Translated, own(), to_bridge(), Clause::Masquerade]);
     }
     rules
 }
 
-/// Adds the whole table to a transaction: first without, then with its content, so that whatever was in it is gone.
+/// Adds the whole table to a transaction: first without, then with its content, so that earlier content is removed.
 pub fn build_table<'a>(
     config: &BridgeConfig,
     attachments: impl Iterator<Item = &'a Attachment> + Clone,
@@ -121,23 +122,23 @@ const ADMIN: &str = "NOMAD-ADMIN";
 /// The chains of a firewall in which a bridge needs its rules, the first that exists.
 const FIREWALL_CHAINS: [&str; 2] = ["DOCKER-USER", "FORWARD"];
 
-/// The rules that let packets of the bridge pass a firewall of the host, whose policy may drop them.
+/// The rules by which packets of the bridge pass a firewall of the host, whose policy may drop them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passage {
     /// The firewall's table.
     pub table: Table,
     /// The chain in which the rules are.
     pub chain: &'static str,
-    /// The parts and notes of the rules, in their order.
+    /// The clauses and notes of the rules, in their order.
     pub rules: Vec<(Vec<Clause>, String)>,
 }
 
-/// Returns the table of a version's firewall, as iptables with nf_tables and its users name it.
+/// Returns the table of a version's firewall, by the name that iptables with nf_tables uses.
 pub fn firewall(family: Family) -> Table {
     Table { family, name: "filter".to_owned() }
 }
 
-/// Returns what the notes of the bridge's rules in firewalls begin with.
+/// Returns the prefix of the notes of the bridge's rules in firewalls.
 pub fn passage_note(config: &BridgeConfig) -> String {
     format!("caravan {} ", config.name)
 }

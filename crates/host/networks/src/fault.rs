@@ -1,9 +1,9 @@
-//! Why a network cannot be made.
+//! The failures of networks of allocations.
 
 use caravan_types::AllocId;
 use std::net::IpAddr;
 
-/// Why the network of an allocation, or the bridge, cannot be made or removed.
+/// The reason that the network of an allocation, or the bridge, cannot be created or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// The kernel refused.
@@ -31,17 +31,17 @@ pub enum Fault {
     Overlap {
         /// The address of the host.
         address: IpAddr,
-        /// The length of its prefix.
+        /// The prefix length of the address.
         prefix: u8,
-        /// Its interface.
+        /// The interface with the address.
         interface: String,
     },
     /// A port of the node leads to another allocation.
     #[error("port {port} of the node is already mapped for allocation {alloc}")]
     PortTaken {
-        /// The port.
+        /// The port of the node.
         port: u16,
-        /// The allocation that has it.
+        /// The allocation to which the port leads.
         alloc: AllocId,
     },
     /// The interface within the namespace vanished while it was being set up.

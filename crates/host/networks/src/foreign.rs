@@ -14,9 +14,9 @@ pub enum Foreign {
     Chain {
         /// The family, as `nft` names it.
         family: &'static str,
-        /// The table.
+        /// The name of the table.
         table: String,
-        /// The chain.
+        /// The name of the chain.
         chain: String,
     },
     /// The table `filter` of iptables-legacy, which nf_tables cannot see.

@@ -7,14 +7,14 @@ use caravan_sys::netlink::link::Links;
 use caravan_sys::netns;
 use std::io::ErrorKind;
 
-/// Settings that a new namespace has at the kernel's defaults, which make no sense where nobody else listens: tasks
+/// Settings of a new namespace whose defaults protect other users of a host. A namespace has no other users, so tasks
 /// without privileges use low ports and `ping`, as in containers.
 const SETTINGS: [(&str, &str); 2] = [
     ("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"),
     ("/proc/sys/net/ipv4/ping_group_range", "0 2147483647"),
 ];
 
-/// Gives the interface within a namespace its addresses and the namespace its routes. May be repeated.
+/// Assigns the addresses to the interface within a namespace and the routes to the namespace. May be repeated.
 pub(crate) fn configure(config: &BridgeConfig, attachment: &Attachment) -> Result<(), Fault> {
     netns::within(&attachment.namespace, || -> Result<(), Fault> {
         let mut links = Links::open()?;

@@ -17,7 +17,8 @@ pub struct Pool {
     config: BridgeConfig,
     by_alloc: BTreeMap<AllocId, u32>,
     by_offset: BTreeMap<u32, AllocId>,
-    /// The last assigned address. The next ones are assigned first, so that a released address rests.
+    /// The position of the last assigned address. The following ones are assigned first, so that a released address
+    /// rests.
     last: u32,
 }
 
@@ -29,7 +30,7 @@ impl Pool {
         pool
     }
 
-    /// Returns the position of addresses in the networks of the bridge; `None` if they are not from there.
+    /// Returns the position of addresses in the networks of the bridge; `None` if they are outside.
     fn offset(&self, addresses: &Addresses) -> Option<u32> {
         let offset = addresses.ipv4.to_bits().checked_sub(self.config.ipv4.network().to_bits())?;
         (self.config.offsets().contains(&offset) && self.at(offset) == *addresses).then_some(offset)
@@ -44,10 +45,10 @@ impl Pool {
         self.by_alloc.get(alloc).map(|offset| self.at(*offset))
     }
 
-    /// Assigns addresses to an allocation, or returns its present ones.
+    /// Assigns addresses to an allocation, or returns its current ones.
     ///
     /// # Errors
-    /// If all are in use.
+    /// If all addresses are in use.
     pub fn assign(&mut self, alloc: &AllocId) -> Result<Addresses, Full> {
         if let Some(found) = self.get(alloc) {
             return Ok(found);
@@ -67,7 +68,7 @@ impl Pool {
         self.by_offset.insert(offset, alloc.clone());
     }
 
-    /// Takes over an assignment of an earlier agent. Returns false if the addresses are not from the networks of the
+    /// Restores an assignment of an earlier agent. Returns false if the addresses are not from the networks of the
     /// bridge, because the configuration has changed, or if another allocation has them.
     pub fn restore(&mut self, alloc: &AllocId, addresses: &Addresses) -> bool {
         let free = self.offset(addresses).filter(|offset| !self.by_offset.contains_key(offset));

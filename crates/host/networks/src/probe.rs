@@ -1,4 +1,4 @@
-//! Checks whether the kernel can do what a bridge needs, in a namespace that nobody else sees.
+//! The check whether the kernel has the features that a bridge requires, in a separate namespace.
 
 use crate::attachment::{Addresses, Attachment, Forward};
 use crate::config::BridgeConfig;
@@ -8,7 +8,7 @@ use caravan_sys::netlink::link::Links;
 use caravan_sys::netlink::nft::{Rules, Transaction};
 use caravan_sys::netns;
 
-/// Makes a bridge, a pair of interfaces and the packet rules in a namespace that ends with the probe.
+/// Creates a bridge, a pair of interfaces and the packet rules in a namespace that ends with the probe.
 ///
 /// # Errors
 /// Returns the first step that the kernel refused, for a lack of a feature or of the privilege.

@@ -10,8 +10,9 @@ use caravan_sys::netlink::nft::{Element, Transport, Version};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Ports that lead to another place since a moment. A UDP client that keeps its own port may have a tracked connection from
-/// before, whose packets the kernel goes on to deliver to the place before. The connections of TCP end by themselves.
+/// The UDP ports whose destination changed recently. A UDP client that keeps its own port may have an earlier
+/// tracked connection. The kernel continues to deliver its packets to the earlier destination. Connections of TCP end
+/// by themselves.
 #[derive(Debug, Default)]
 pub struct Moved(Vec<Element>);
 
@@ -20,18 +21,18 @@ impl Moved {
         self.0.extend(elements.iter().filter(|element| element.transport == Transport::Udp).cloned());
     }
 
-    /// Adds the ports of another.
+    /// Adds the ports of another value.
     pub fn append(&mut self, mut other: Self) {
         self.0.append(&mut other.0);
     }
 
-    /// Returns whether no port moved.
+    /// Returns whether no port changed its destination.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Removes the tracked connections that lead to the places before. Blocks for milliseconds, and needs no lock on the
-    /// bridge: each removed connection is tracked again by its next packet, under the current rules.
+    /// Removes the tracked connections that lead to earlier destinations. Blocks for milliseconds, and needs no lock
+    /// on the bridge: each removed connection is tracked again by its next packet, under the current rules.
     ///
     /// # Errors
     /// If the kernel refuses.

@@ -1,4 +1,4 @@
-//! The bridge in network namespaces of its own: a host with an uplink to a namespace outside.
+//! The bridge in separate network namespaces: a host with an uplink to a namespace outside.
 
 mod plugins;
 mod rounds;
@@ -17,7 +17,8 @@ use std::time::Duration;
 
 const HOST: &str = "192.0.2.1";
 const OUTSIDE: &str = "192.0.2.9";
-/// Long enough for packets that are sent again, because the first search for a hardware address was lost.
+/// The timeout of a connection, long enough for packets that are sent again after the first search for a hardware
+/// address was lost.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A host in its own namespace. Dropping it releases the namespaces.
@@ -47,7 +48,7 @@ impl World {
         self.dir.path().join(name)
     }
 
-    /// Connects the host with a namespace outside, by a bridge that stands for the uplink.
+    /// Connects the host with a namespace outside, by a bridge that represents the uplink.
     fn connect(&self) {
         let outside = self.path("outside");
         netns::hold(&outside).unwrap();
@@ -104,7 +105,7 @@ fn serve(namespace: &Path, address: &str) -> TcpListener {
     let own = listener.try_clone().unwrap();
     std::thread::spawn(move || {
         while let Ok((mut stream, peer)) = own.accept() {
-            // A peer that went away needs no answer.
+            // A peer that has disconnected needs no answer.
             let _ = stream.write_all(peer.ip().to_canonical().to_string().as_bytes());
         }
     });
@@ -139,7 +140,7 @@ fn everybody_reaches_a_mapped_port() {
             let repaired = bridge.attach(own).unwrap();
             assert!(repaired.found.is_empty(), "{repaired:?}");
         }
-        // A port below 1024 needs no privilege within a namespace of its own.
+        // A port below 1024 needs no privilege within a separate namespace.
         let range = netns::within(&one.namespace, || {
             std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap()
         });
@@ -242,12 +243,12 @@ fn a_reboot_and_another_agent_find_the_networks_again() {
         bridge.attach(&two).unwrap();
         let served = serve(&one.namespace, "0.0.0.0:80");
         drop(bridge);
-        // A connection survives the restart of the agent, which looks without a change.
+        // A connection survives the restart of the agent, whose comparison changes nothing.
         let mut bridge = world.open(&[&one, &two]);
         assert!(bridge.repair().unwrap().found.is_empty());
         assert!(bridge.attach(&one).unwrap().found.is_empty());
         assert!(ask("127.0.0.1:8001").is_some());
-        // Only one of them is still there after the next restart.
+        // Only one allocation still exists after the next restart.
         let mut bridge = world.open(&[&one]);
         let found = bridge.repair().unwrap().found;
         assert!(
@@ -301,7 +302,7 @@ fn a_namespace_that_its_maker_replaced_gets_the_network_again() {
             netns::hold_other(&maker, &own.namespace).unwrap();
             let mut next = match renewed {
                 true => bridge,
-                // So does the agent, which died after it held the new namespace.
+                // The agent restarts too, after it died with the new namespace held.
                 false => world.open(&[&own, &other]),
             };
             let found = next.renew(&own).unwrap().found;
@@ -325,7 +326,7 @@ fn a_namespace_that_its_maker_replaced_gets_the_network_again() {
     });
 }
 
-/// What an agent leaves that dies after each number of steps: the next one finishes the set-up, or removes it.
+/// The remains of an agent that dies after each number of steps: the next agent finishes the set-up, or removes it.
 #[test]
 fn an_agent_that_dies_in_any_step_leaves_nothing_that_the_next_one_cannot_use_or_remove() {
     World::run(true, |world| {
@@ -397,7 +398,7 @@ fn a_taken_port_is_refused_and_one_of_a_dead_allocation_is_not() {
         bridge.detach(&two).unwrap();
         let _served = serve(&one.namespace, "0.0.0.0:80");
         assert!(ask("127.0.0.1:8001").is_some(), "the failed one left the map of the other");
-        // The record of the first allocation is gone, but not its maps.
+        // The record of the first allocation is removed, but not its maps.
         let mut bridge = world.open(&[]);
         bridge.attach(&two).unwrap();
         let _served = serve(&two.namespace, "0.0.0.0:80");

@@ -12,12 +12,12 @@ pub struct BadArgument(pub String);
 pub struct Arguments(BTreeMap<String, String>);
 
 impl Arguments {
-    /// Returns the arguments that plugins may ignore if they do not know them.
+    /// Returns the arguments with the permission for plugins to ignore unknown ones.
     pub fn optional() -> Self {
         Self([("IgnoreUnknown".to_owned(), "true".to_owned())].into())
     }
 
-    /// Sets an argument, in place of an earlier one of its name.
+    /// Sets an argument, and replaces an earlier one with the same name.
     ///
     /// # Errors
     /// If the name or the value has a separator.

@@ -1,4 +1,4 @@
-//! Why a plugin did not do its work.
+//! The failures of plugins and of their configurations.
 
 use super::runtime::Command;
 use std::path::PathBuf;
@@ -9,14 +9,14 @@ use std::time::Duration;
 pub struct Code(pub u32);
 
 impl Code {
-    /// Whether the plugin does not know the version, the command or a field, as opposed to a failed check.
+    /// Returns whether the plugin does not support the version, the command or a field, as opposed to a failed check.
     pub fn is_incompatible(self) -> bool {
         // Version, unsupported field, environment.
         matches!(self.0, 1 | 2 | 4)
     }
 }
 
-/// Why a network of plugins cannot be used.
+/// The reason that a network of plugins cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CniFault {
     /// No configuration has the name.
@@ -32,7 +32,7 @@ pub enum CniFault {
     List {
         /// The file in `cni_config_dir`.
         path: PathBuf,
-        /// A sentence for the operator, without content of the file: that may hold secrets.
+        /// A sentence for the operator, without content of the file, which may contain secrets.
         reason: String,
     },
     /// No directory of `cni_path` has the plugin.
@@ -61,7 +61,7 @@ pub enum CniFault {
         command: Command,
         /// The plugin's code.
         code: Code,
-        /// The plugin's words.
+        /// The plugin's error text.
         message: String,
     },
     /// The plugin ended without an error that can be read.
@@ -71,9 +71,9 @@ pub enum CniFault {
         plugin: String,
         /// The value of `CNI_COMMAND` (CNI specification 1.1, section 2).
         command: Command,
-        /// How the plugin ended.
+        /// The exit status or the signal of the plugin, in words.
         ended: String,
-        /// The beginning of its output of errors.
+        /// The beginning of the plugin's standard error.
         output: String,
     },
     /// The plugin did not end in time, and was killed.
@@ -83,7 +83,7 @@ pub enum CniFault {
         plugin: String,
         /// The value of `CNI_COMMAND` (CNI specification 1.1, section 2).
         command: Command,
-        /// The time that it had.
+        /// The timeout that the plugin exceeded.
         limit: Duration,
     },
     /// The plugin's result cannot be read.
@@ -91,7 +91,7 @@ pub enum CniFault {
     Result {
         /// The `type` of the plugin in the configuration, which is the name of its program.
         plugin: String,
-        /// A sentence for the operator, without content of the file: that may hold secrets.
+        /// A sentence for the operator, without content of the result, which may contain secrets.
         reason: String,
     },
     /// The result has no address.
@@ -103,17 +103,17 @@ pub enum CniFault {
 }
 
 impl CniFault {
-    /// Returns one fault for all; `None` without a fault.
+    /// Returns one fault for all faults; `None` without a fault.
     pub(crate) fn of(mut all: Vec<Self>) -> Option<Self> {
         if all.len() > 1 { Some(Self::Several(all)) } else { all.pop() }
     }
 
-    /// Returns whether the plugin does not know the command, as opposed to a failure.
+    /// Returns whether the plugin does not support the command, as opposed to a failure.
     pub fn is_incompatible(&self) -> bool {
         matches!(self, Self::Reported { code, .. } if code.is_incompatible())
     }
 
-    /// Returns whether a repetition may help.
+    /// Returns whether a retry may help.
     pub fn is_passing(&self) -> bool {
         !matches!(self, Self::NotFound { .. } | Self::List { .. } | Self::Missing { .. })
     }

@@ -9,12 +9,12 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The endings of the files, as Nomad reads them.
+/// The endings of the files that are read, the same as in Nomad.
 const ENDINGS: [&str; 3] = ["conf", "conflist", "json"];
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The configuration of one plugin. Only the plugin knows what the other keys mean.
+/// The configuration of one plugin. Only the plugin can interpret the other keys.
 #[derive(Clone, PartialEq)]
 pub(crate) struct PluginConfig {
     /// The name of the plugin's program.
@@ -25,7 +25,7 @@ pub(crate) struct PluginConfig {
 }
 
 impl fmt::Debug for PluginConfig {
-    /// Shows the plugin only: its other keys may be secrets.
+    /// Shows only the name of the plugin: its other keys may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PluginConfig").field("kind", &self.kind).finish_non_exhaustive()
     }
@@ -42,7 +42,7 @@ impl PluginConfig {
         Ok(Self { capabilities: capabilities.collect(), kind, object })
     }
 
-    /// Returns the keys that the plugin receives, besides those of the client.
+    /// Returns the keys of the configuration that the plugin receives. The client adds keys to them.
     pub(crate) fn keys(&self) -> Map<String, Value> {
         let mut keys = self.object.clone();
         keys.remove("capabilities");
@@ -59,7 +59,7 @@ pub struct NetworkList {
     pub(crate) disable_check: bool,
     pub(crate) disable_gc: bool,
     pub(crate) plugins: Vec<PluginConfig>,
-    /// Whether plugins may be in files of their own, in the directory named as the network.
+    /// Whether plugins may be in separate files, in the directory named as the network.
     is_open: bool,
 }
 
@@ -84,7 +84,7 @@ impl NetworkList {
         let flag = |object: &Map<String, Value>, key: &str| match object.get(key) {
             None | Some(Value::Null) => Ok(false),
             Some(Value::Bool(on)) => Ok(*on),
-            // libcni accepts the words as well.
+            // libcni also accepts `true` and `false` as strings.
             Some(Value::String(text)) => text.parse().map_err(|_| format!("{key} must be true or false")),
             Some(_) => Err(format!("{key} must be true or false")),
         };
@@ -112,7 +112,7 @@ impl NetworkList {
         &self.name
     }
 
-    /// Returns the version of the specification that its plugins speak.
+    /// Returns the version of the specification that the plugins of the network use.
     pub fn version(&self) -> SpecVersion {
         self.version
     }
@@ -147,7 +147,7 @@ impl TryFrom<String> for NetworkList {
     }
 }
 
-/// Returns the newest version of a list that the client speaks.
+/// Returns the newest version of a list that the client supports.
 fn version(single: &str, several: Option<&Value>) -> Result<SpecVersion, String> {
     let several = several.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let known = several.filter_map(|text| text.parse::<SpecVersion>().ok()).max();
@@ -174,8 +174,8 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Reads a directory. One that does not exist has no networks. Of several files with one name, the first one in
-    /// the order of file names counts.
+    /// Reads a directory. A directory that does not exist has no networks. Of several files with one name, the first
+    /// one in the order of file names counts.
     pub fn read(dir: &Path) -> Self {
         let mut catalog = Self::default();
         let paths = match files(dir, &ENDINGS) {
@@ -201,7 +201,7 @@ impl Catalog {
     /// Reads the configuration of one network.
     ///
     /// # Errors
-    /// If no file has the name. A file that cannot be used is the error, because it may be the one.
+    /// If no file has the name. If a file cannot be used, the error is about that file, because it may have the name.
     pub fn find(dir: &Path, name: &str) -> Result<NetworkList, CniFault> {
         let mut catalog = Self::read(dir);
         let absent = || CniFault::NotFound { name: name.to_owned(), dir: dir.to_owned() };
@@ -247,7 +247,7 @@ fn read_list(dir: &Path, path: &Path) -> Result<NetworkList, CniFault> {
                 .and_then(PluginConfig::parse);
             list.plugins.push(plugin.map_err(|reason| refused(&path, reason))?);
         }
-        // The plugins are known now; the stored list needs no directory.
+        // The plugins are read now; the stored list needs no directory.
         list.is_open = false;
     }
     if list.plugins.is_empty() {

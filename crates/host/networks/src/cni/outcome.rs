@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::net::IpAddr;
 
-/// The result of a plugin as it was returned: the next plugin and later commands receive the same.
+/// The result of a plugin, unchanged: the next plugin and later commands receive the same result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct CniResult {
@@ -14,7 +14,7 @@ pub struct CniResult {
 }
 
 impl CniResult {
-    /// Reads a result. One that names no version has that of the list.
+    /// Reads a result. A result that names no version has the version of the list.
     ///
     /// # Errors
     /// Returns one sentence.
@@ -38,8 +38,8 @@ impl CniResult {
         serde_json::from_value(self.value()).map_err(|error| error.to_string())
     }
 
-    /// Returns how the allocation is reached: the addresses of its first interface by name within the namespace, or else
-    /// of the first one with an address.
+    /// Returns the addresses of the allocation: those of the first interface by name within the namespace, or else of
+    /// the first interface with an address.
     ///
     /// # Errors
     /// If the result has no address.
@@ -89,14 +89,14 @@ impl TryFrom<String> for CniResult {
     }
 }
 
-/// How an allocation is reached.
+/// The interface, the addresses and the resolver of an allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reached {
-    /// The name of its interface.
+    /// The name of the allocation's interface.
     pub interface: String,
-    /// Its IPv4 address, or its IPv6 address if it has no other.
+    /// The IPv4 address, or the IPv6 address if the allocation has no other.
     pub address: IpAddr,
-    /// Its IPv6 address.
+    /// The IPv6 address of the allocation.
     pub ipv6: Option<IpAddr>,
     /// The resolver that the plugins reported.
     pub names: Option<Names>,
@@ -124,7 +124,7 @@ fn address_of(text: &str) -> Option<IpAddr> {
 struct Content {
     interfaces: Option<Vec<Interface>>,
     ips: Option<Vec<Ip>>,
-    /// Until version 0.2.0.
+    /// The IPv4 address of versions until 0.2.0.
     ip4: Option<OldIp>,
     ip6: Option<OldIp>,
     dns: Option<Resolver>,

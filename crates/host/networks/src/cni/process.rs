@@ -1,4 +1,4 @@
-//! Runs the program of a plugin: an environment of its own, input and output in memory, a limit of time.
+//! The run of a plugin's program, with a separate environment, input and output in memory, and a timeout.
 
 use caravan_sys::process::PidFd;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -13,24 +13,24 @@ use std::time::Duration;
 
 /// The search path of plugins, which start `iptables`, `nft` and the like.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// The most of an output that is read, in bytes.
+/// The most bytes of standard output that are read.
 const MAX_OUTPUT: u64 = 4 << 20;
-/// The most of an output of errors that is read, in bytes.
+/// The most bytes of standard error that are read.
 const MAX_ERRORS: u64 = 4 << 10;
 
 /// The end of a program.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// How it ended; `None` if it was killed because its time was over.
+    /// The exit status of the program; `None` if the program was killed at its timeout.
     pub(crate) status: Option<ExitStatus>,
-    /// Its output.
+    /// The standard output of the program.
     pub(crate) output: String,
-    /// The beginning of its output of errors.
+    /// The beginning of the program's standard error.
     pub(crate) errors: String,
 }
 
-/// Runs a program to its end. It inherits nothing but the search path; after `limit` its whole process group is killed.
-/// Blocks.
+/// Runs a program to its end. The program inherits only the search path; after `limit` its whole process group is
+/// killed. Blocks.
 ///
 /// # Errors
 /// If the program cannot be started.
@@ -89,7 +89,7 @@ fn text(mut file: File, most: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns how a program ended, in words.
+/// Returns the exit status of a program, in words.
 pub(crate) fn words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),

@@ -1,4 +1,4 @@
-//! Runs the plugins of a network.
+//! The runs of the plugins of a network.
 
 use super::fault::{CniFault, Code};
 use super::list::{NetworkList, PluginConfig};
@@ -15,11 +15,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The time that a plugin has for a change.
+/// The timeout of a plugin for a change.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(90);
-/// The time that a plugin has to report that it is ready.
+/// The timeout of a plugin for the report that it is ready.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time that a plugin has to print its version.
+/// The timeout of a plugin for the output of its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A command of the specification.
@@ -33,7 +33,7 @@ pub enum Command {
     Check,
     /// Reports whether the plugin is ready.
     Status,
-    /// Removes what belongs to no interface.
+    /// Removes resources that belong to no interface.
     Gc,
 }
 
@@ -58,19 +58,19 @@ impl fmt::Display for Command {
 /// An allocation that was or is being added to a network, with everything that its removal needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attached {
-    /// The allocation.
+    /// The id of the allocation.
     pub alloc: AllocId,
-    /// The path at which its namespace is held.
+    /// The path at which the namespace of the allocation is held.
     pub namespace: PathBuf,
-    /// The configuration with which it was added: the file may change afterwards.
+    /// The configuration with which the allocation was added: the file may change afterwards.
     pub list: NetworkList,
     /// The value of `CNI_ARGS`.
     pub arguments: String,
-    /// The ports of the node that lead to it.
+    /// The ports of the node that lead to the allocation.
     pub forwards: Vec<Forward>,
     /// The result of the last plugin that succeeded.
     pub result: Option<CniResult>,
-    /// The boot of the machine in which it was added: a namespace does not outlive it.
+    /// The id of the boot in which the allocation was added: a namespace does not outlive the boot.
     pub boot: String,
 }
 
@@ -88,7 +88,7 @@ impl Runtime {
         Self { path: path.to_owned(), change_timeout: CHANGE_TIMEOUT }
     }
 
-    /// Limits the time that a plugin has for a change.
+    /// Limits the time of a plugin for a change.
     #[must_use]
     pub fn limited(self, change_timeout: Duration) -> Self {
         Self { change_timeout, ..self }
@@ -98,8 +98,8 @@ impl Runtime {
         self.path.split(':').filter(|dir| !dir.is_empty()).map(Path::new)
     }
 
-    /// Adds an allocation to its network, and keeps the result in `attached`. After an error the plugins have removed
-    /// what they had added. Blocks, as all calls.
+    /// Adds an allocation to its network, and stores the result in `attached`. After an error, the plugins are called
+    /// to undo the addition. Blocks, as all calls.
     ///
     /// # Errors
     /// Returns the error of the first plugin that failed.
@@ -129,7 +129,7 @@ impl Runtime {
             .map_err(|reason| CniFault::Result { plugin: plugin.kind.clone(), reason })
     }
 
-    /// Removes an allocation from its network. A plugin that fails does not keep the others from their work.
+    /// Removes an allocation from its network. If one plugin fails, the other plugins are still called.
     ///
     /// # Errors
     /// Returns all errors.
@@ -141,7 +141,8 @@ impl Runtime {
         CniFault::of(faults).map_or(Ok(()), Err)
     }
 
-    /// Checks whether the network of an allocation is as it was added. A list that allows no check has none.
+    /// Checks whether the network of an allocation is unchanged since its addition. A list that allows no check has
+    /// no differences.
     ///
     /// # Errors
     /// Returns the error of the first plugin that found a difference.
@@ -161,7 +162,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Reports whether the plugins of a network are ready. Lists of versions without STATUS are.
+    /// Checks that the plugins of a network are ready. Lists of versions without STATUS only need the programs.
     ///
     /// # Errors
     /// Returns the error of the first plugin that is not ready or absent.
@@ -176,7 +177,7 @@ impl Runtime {
             let outcome =
                 self.run(Command::Status, &plugin.kind, &program, &variables, &input, STATUS_TIMEOUT);
             match outcome {
-                // A plugin of an earlier version in a list of this one.
+                // The plugin supports only an earlier version than its list.
                 Err(fault) if fault.is_incompatible() => {}
                 other => drop(other?),
             }
@@ -184,7 +185,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Lets the plugins of a network remove what belongs to none of the allocations that are added to it.
+    /// Lets the plugins of a network remove resources that belong to none of the added allocations.
     ///
     /// # Errors
     /// Returns all errors.
@@ -210,8 +211,8 @@ impl Runtime {
         CniFault::of(faults).map_or(Ok(()), Err)
     }
 
-    /// Returns the programs of all directories that may be plugins, with the time of their last change, in the order in
-    /// which later ones take the place of earlier ones of the same name.
+    /// Returns the programs of all directories that may be plugins, with the time of their last change. In the result
+    /// of [`Runtime::versions`], later programs replace earlier ones of the same name.
     pub fn programs(&self) -> Vec<(PathBuf, std::time::SystemTime)> {
         let mut all = Vec::new();
         for dir in self.dirs() {
@@ -318,7 +319,7 @@ struct Report {
     details: String,
 }
 
-/// Returns what a plugin reads: its configuration, and the name and the version of its list.
+/// Returns the input of a plugin: its configuration, and the name and the version of its list.
 fn stdin(list: &NetworkList, plugin: &PluginConfig) -> Map<String, Value> {
     let mut input = plugin.keys();
     input.insert("name".to_owned(), Value::String(list.name.clone()));

@@ -3,22 +3,22 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A version of the specification that the client speaks.
+/// A version of the specification that the client supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpecVersion {
-    /// 0.1.0.
+    /// Version 0.1.0.
     V0_1_0,
-    /// 0.2.0.
+    /// Version 0.2.0.
     V0_2_0,
-    /// 0.3.0, the first with lists of interfaces.
+    /// Version 0.3.0, the first with lists of interfaces.
     V0_3_0,
-    /// 0.3.1.
+    /// Version 0.3.1.
     V0_3_1,
-    /// 0.4.0, the first with CHECK.
+    /// Version 0.4.0, the first with CHECK.
     V0_4_0,
-    /// 1.0.0.
+    /// Version 1.0.0.
     V1_0_0,
-    /// 1.1.0, the first with STATUS and GC.
+    /// Version 1.1.0, the first with STATUS and GC.
     V1_1_0,
 }
 
@@ -40,12 +40,12 @@ impl SpecVersion {
         }
     }
 
-    /// Returns whether plugins know the command CHECK, and receive the earlier result at DEL.
+    /// Returns whether plugins support the command CHECK, and receive the earlier result at DEL.
     pub fn has_check(self) -> bool {
         self >= Self::V0_4_0
     }
 
-    /// Returns whether plugins know the commands STATUS and GC.
+    /// Returns whether plugins support the commands STATUS and GC.
     pub fn has_status(self) -> bool {
         self >= Self::V1_1_0
     }
@@ -60,7 +60,7 @@ impl fmt::Display for SpecVersion {
 impl FromStr for SpecVersion {
     type Err = ();
 
-    /// Reads a version. An empty text is the oldest one.
+    /// Reads a version. An empty text means the oldest version.
     fn from_str(text: &str) -> Result<Self, ()> {
         if text.is_empty() {
             return Ok(Self::V0_1_0);

@@ -1,4 +1,4 @@
-//! CNI plugins: one that records its calls, and the reference plugins.
+//! CNI plugins: plugins that record their calls, and the reference plugins.
 
 mod reference;
 
@@ -60,7 +60,7 @@ impl Recorded {
         }
     }
 
-    /// Returns the calls since the last look: the first two words, the whole line, and the input.
+    /// Returns the calls since the last call of this function: the first two words, the whole line, and the input.
     fn calls(&self) -> Vec<(String, String, Value)> {
         let text = fs::read_to_string(self.path("log")).unwrap_or_default();
         let _absent = fs::remove_file(self.path("log"));
@@ -176,7 +176,7 @@ fn a_failed_addition_is_undone_and_a_failed_removal_goes_on() {
     );
     world.names();
 
-    // A plugin that does not know the command is no difference.
+    // A plugin that does not support the command is no difference.
     world.put("fail-first-CHECK", r#"{"code":4,"msg":"unknown CNI_COMMAND: CHECK"}"#);
     world.runtime.check(&attached).unwrap();
     world.put("fail-first-CHECK", r#"{"code":999,"msg":"address is missing"}"#);

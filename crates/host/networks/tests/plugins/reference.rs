@@ -66,10 +66,10 @@ fn the_reference_plugins_make_check_and_remove_networks() {
             runtime.check(&attached).unwrap();
             runtime.gc(&attached.list, &[&attached]).unwrap();
 
-            // An address that is assigned twice is refused in the plugin's words; the refusal undoes itself.
+            // The plugin refuses an address that is assigned twice, and the failed addition is undone.
             let fault = runtime.add(&mut attached.clone()).unwrap_err().to_string();
             assert!(fault.contains("failed (add)") && fault.contains("(code 999)"), "{fault}");
-            // As after a restart of the machine: the namespace is gone.
+            // As after a restart of the machine: the namespace does not exist.
             netns::let_go(&namespace).unwrap();
             attached.namespace = PathBuf::new();
             runtime.del(&attached).unwrap();

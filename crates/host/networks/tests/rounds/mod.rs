@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 const ROUNDS: u16 = 20;
 const ALLOCATIONS: u16 = 50;
 
-/// What a set-up may leave: interfaces, elements of the port maps, held namespaces.
+/// Returns the remains that a set-up may leave: interfaces, elements of the port maps, held namespaces.
 fn left(world: &World) -> (Vec<String>, usize, usize) {
     let links = Links::open().unwrap().list().unwrap();
     let mut rules = Rules::open().unwrap();
