@@ -20,8 +20,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the agent's start waits for a plugin that it knows from before. The plugin is not missing meanwhile: its
-/// driver waits for the process.
+/// The longest wait of the agent's start for a plugin with a record of an earlier run. The plugin is not missing
+/// meanwhile: its driver waits for the process.
 const KNOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The version of all built-in drivers.
 const BUILT_IN_VERSION: &str = "0.1.0";
@@ -44,7 +44,7 @@ impl fmt::Debug for Block {
     }
 }
 
-/// Where plugins are, and what the agent's configuration says about them.
+/// The directories of plugins, and the settings of the agent's configuration about them.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The directory of the programs; `None` loads no plugin.
@@ -63,16 +63,16 @@ pub struct Options {
     pub allowed: Allowed,
     /// The processors of this machine.
     pub cores: Vec<u32>,
-    /// When a plugin that does not answer is replaced.
+    /// The times after which a plugin that does not answer is replaced.
     pub timing: Timing,
 }
 
 /// The drivers that an operator allows (`driver.allowlist`, `driver.denylist`).
 #[derive(Clone, Debug, Default)]
 pub struct Allowed {
-    /// Only these; `None` for all.
+    /// The only allowed drivers; `None` allows all.
     pub only: Option<Vec<String>>,
-    /// None of these.
+    /// The drivers that are not allowed.
     pub never: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ impl Allowed {
 /// All plugins that were found.
 #[derive(Default)]
 pub struct Catalog {
-    /// Drivers; one that cannot be used reports the reason in its fingerprint.
+    /// The drivers; a driver that cannot be used reports the reason in its fingerprint.
     pub drivers: Vec<Arc<dyn Driver>>,
     /// Device plugins.
     pub devices: Vec<Arc<dyn DevicePlugin>>,
@@ -149,7 +149,7 @@ impl Catalog {
         catalog
     }
 
-    /// Names a plugin that cannot be used in the log and on the node.
+    /// Reports a plugin that cannot be used in the log and on the node.
     fn refuse(&mut self, options: &Options, file: String, error: PluginError) {
         tracing::error!(plugin = file, error = %error, "the plugin cannot be used");
         if !options.built_in.contains(&file) {
@@ -158,7 +158,7 @@ impl Catalog {
         self.broken.insert(file, error);
     }
 
-    /// Keeps a plugin, unless it is not allowed or another one of its name has a higher version.
+    /// Keeps a plugin, unless it is not allowed or another plugin of its name has a higher version.
     async fn add(&mut self, options: &Options, found: &mut BTreeMap<(Kind, String), Found>, plugin: Found) {
         let info = plugin.known.info.clone();
         let is_driver = info.kind == Kind::Driver;
@@ -278,7 +278,7 @@ fn find(options: &Options) -> Vec<(Program, Setup)> {
     programs
 }
 
-/// Returns the plugins of `plugin` blocks that have no file. Blocks of built-in drivers need none.
+/// Returns the plugins of `plugin` blocks that have no file. Blocks of built-in drivers need no file.
 fn absent(options: &Options, programs: &[(Program, Setup)]) -> Vec<(String, PluginError)> {
     let Some(dir) = &options.plugin_dir else { return Vec::new() };
     let has_file = |label: &String| programs.iter().any(|(program, _)| program.name == *label);
@@ -345,7 +345,7 @@ enum Adapter {
     Device(Arc<dyn DevicePlugin>),
 }
 
-/// Begins to supervise a plugin. Returns the name of its file, and its configuration if it is known.
+/// Begins to supervise a plugin. Returns the name of its file, its configuration if known, and its driver or devices.
 async fn start(options: &Options, found: Found) -> (String, Option<serde_json::Value>, Adapter) {
     let Found { program, setup, known, first } = found;
     let file = program.name.clone();

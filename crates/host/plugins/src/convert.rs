@@ -13,10 +13,10 @@ use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 
-/// What a driver supports, as its plugin reports.
+/// The features of a driver, as its plugin reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Supports {
-    /// What the client asks a driver for.
+    /// The features in the form that the client uses.
     pub(crate) client: Capabilities,
     /// Whether a task may have mounts.
     pub(crate) volumes: bool,
@@ -35,7 +35,7 @@ pub(crate) fn supports(found: &driver::DriverCapabilities) -> Supports {
     };
     let shares_network = found.network_isolation_modes.contains(&i32::from(NetworkIsolationMode::Group));
     let volumes = found.mount_configs != i32::from(MountConfigs::NoMounts);
-    // A task that sees the host's root has its volumes where the client binds them.
+    // The client bind-mounts the volumes of a task that sees the host's root.
     let mounts = !fs_isolation.shows_host_paths();
     Supports {
         client: Capabilities {
@@ -43,7 +43,7 @@ pub(crate) fn supports(found: &driver::DriverCapabilities) -> Supports {
             exec: found.exec,
             fs_isolation,
             mounts,
-            // A task that sees the host's root can mount for other tasks without mounts of its own.
+            // A task that sees the host's root can mount for other tasks without separate mounts.
             privileged_mounts: volumes || !mounts,
             networks: shares_network,
             creates_networks: shares_network && found.must_create_network,
@@ -158,7 +158,7 @@ pub(crate) fn network(network: &NetworkIsolation) -> driver::NetworkIsolationSpe
     }
 }
 
-/// Reads the network that a plugin made for an allocation.
+/// Reads the network that a plugin created for an allocation.
 pub(crate) fn made_network(found: driver::NetworkIsolationSpec) -> NetworkIsolation {
     let hosts = found.hosts_config.filter(|line| !line.address.is_empty());
     NetworkIsolation {
@@ -230,7 +230,7 @@ fn device(device: &DeviceNode) -> driver::Device {
     }
 }
 
-/// Reads the network that a driver made for a task.
+/// Reads the network that a driver created for a task.
 pub(crate) fn network_override(found: driver::NetworkOverride) -> DriverNetwork {
     let port = |(label, port)| u16::try_from(port).ok().map(|port| (label, port));
     DriverNetwork {
@@ -270,7 +270,7 @@ pub(crate) fn event(found: driver::DriverTaskEvent) -> DriverEvent {
     }
 }
 
-/// Returns a duration as protocols have it.
+/// Returns a duration in the form of the protocols.
 pub(crate) fn duration(duration: Duration) -> prost_types::Duration {
     prost_types::Duration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::{Code, Status, Streaming};
 
-/// Messages that may wait for a slow reader.
+/// The number of messages that may wait for a slow reader.
 const QUEUE: usize = 4;
 /// The longest time for a reservation.
 const RESERVE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -36,11 +36,11 @@ use task::{Task, Tasks};
 use tokio::sync::mpsc;
 use tonic::transport::Channel;
 
-/// How long a task may take to end after its kill timeout.
+/// The additional time in which a task must end after its kill timeout.
 const STOP_SLACK: Duration = Duration::from_secs(30);
 /// The longest time for calls that do not wait for tasks.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest time for the plugin's own end.
+/// The timeout of the plugin's shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns a client of the driver service.
@@ -108,7 +108,7 @@ impl Shared {
     }
 
     fn report(&self, task: &Task, message: String) {
-        // Without a receiver, nobody reads events.
+        // Without a receiver, no client reads events.
         let _unread = self.events.send(DriverEvent {
             alloc_id: task.state.alloc_id.clone(),
             task_name: task.state.task_name.clone(),
@@ -119,7 +119,7 @@ impl Shared {
 }
 
 impl Drop for ExternalDriver {
-    /// Ends the supervision, which live tasks would keep alive otherwise. The process goes on.
+    /// Ends the supervision, which live tasks would keep alive otherwise. The process continues.
     fn drop(&mut self) {
         let _process = self.instance.stop();
     }
@@ -182,7 +182,7 @@ impl ExternalDriver {
         if task.result().is_some() { Err(Error::Ended(id.clone())) } else { Ok(task) }
     }
 
-    /// Removes a task from the plugin. A task that the plugin does not know is no error. Waits for a plugin that is
+    /// Removes a task from the plugin. A task that the plugin does not have is no error. Waits for a plugin that is
     /// down, because the task may still run.
     async fn destroy_in_plugin(&self, id: &TaskId, force: bool) -> Result<()> {
         loop {

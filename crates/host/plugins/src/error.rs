@@ -5,7 +5,7 @@ use caravan_schema::Problem;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a plugin cannot be used.
+/// The reason that a plugin cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
     /// The program's file must not be run.
@@ -13,13 +13,13 @@ pub enum PluginError {
     File {
         /// The program's file.
         path: PathBuf,
-        /// The reason, as the words after the path.
+        /// The reason, as the words of the error text after the path.
         reason: &'static str,
     },
     /// A step of the start failed in the kernel.
     #[error("cannot {what}: {source}")]
     Io {
-        /// The step, as the words after "cannot".
+        /// The step, as the words of the error text after "cannot".
         what: &'static str,
         /// The kernel's error.
         #[source]
@@ -55,19 +55,19 @@ pub enum PluginError {
     Timeout {
         /// The call's name.
         call: &'static str,
-        /// The time allowed.
+        /// The timeout of the call.
         limit: Duration,
     },
     /// The plugin is of an unknown kind, or of another kind than before.
     #[error("the plugin has the type {0}, which is neither a driver nor a device")]
     Kind(i32),
-    /// The plugin reports no name, or one that cannot be used.
+    /// The plugin reports no name, or a name that cannot be used.
     #[error("the plugin reports the name {0:?}, which is not usable")]
     Name(String),
     /// The plugin's version is not a version.
     #[error("the plugin reports the version {0:?}, which is not a version")]
     Version(String),
-    /// The plugin speaks no version of the protocol that the agent speaks.
+    /// The plugin supports no version of the protocol that the agent supports.
     #[error("the plugin speaks the API versions [{}], the agent speaks v0.1.0", .0.join(", "))]
     Api(Vec<String>),
     /// The plugin's schema is invalid.
@@ -81,11 +81,11 @@ pub enum PluginError {
     /// A configuration does not fit the plugin's schema.
     #[error("{}", list(.0))]
     Misfit(Vec<Problem>),
-    /// The `config` of the `plugin` block does not fit the plugin's schema. Each problem has its place in the file, if
-    /// that is known.
+    /// The `config` of the `plugin` block does not fit the plugin's schema. Each problem has its place in the file,
+    /// if the place is known.
     #[error("config: {}", placed(.0))]
     Config(Vec<(Option<String>, Problem)>),
-    /// The plugin has no schema, and a configuration that is not empty.
+    /// The plugin has no schema, but the configuration is not empty.
     #[error("the plugin accepts no configuration")]
     NoConfig,
 }

@@ -19,7 +19,7 @@ pub enum Address {
     Tcp(SocketAddr),
 }
 
-/// What is wrong with the first line.
+/// The error in the first line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     /// The line is not a handshake: the program is probably no plugin.
@@ -37,7 +37,7 @@ pub enum HandshakeError {
     /// The address is invalid, or belongs to another machine.
     #[error("the plugin's address {0:?} is not usable")]
     Address(String),
-    /// The plugin does not speak gRPC.
+    /// The plugin does not use gRPC.
     #[error("the plugin speaks {0:?}, the agent speaks grpc")]
     Protocol(String),
     /// The plugin requires TLS, which the agent did not offer.
@@ -57,7 +57,7 @@ pub(crate) fn parse(line: &str) -> Result<Address, HandshakeError> {
     if *version != PROTOCOL_VERSION {
         return Err(HandshakeError::Version(shorten(version)));
     }
-    // Without the fifth field, the plugin speaks the protocol that preceded gRPC.
+    // Without the fifth field, the plugin uses the protocol that preceded gRPC.
     let protocol = rest.first().copied().unwrap_or("netrpc");
     if protocol != "grpc" {
         return Err(HandshakeError::Protocol(shorten(protocol)));

@@ -12,16 +12,16 @@ use tokio_util::sync::CancellationToken;
 const RESTART_INTERVAL: Duration = Duration::from_secs(5);
 /// The longest pause between restarts.
 const MAX_RESTART_INTERVAL: Duration = Duration::from_secs(120);
-/// A process that lived longer is restarted at once.
+/// The lifetime after which a process that ends is restarted immediately.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
-/// When a plugin that gives no sign of life is unhealthy, and when it is killed.
+/// The times after which a plugin that does not answer is unhealthy, and is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Time between two signs of life that the supervisor asks for. A hang sends no notification.
+    /// The time between two requests of the supervisor. A plugin that hangs sends no notification, so it is polled.
     pub ping_interval: Duration,
-    /// A plugin that gives no sign of life for this long is unhealthy.
+    /// The time without an answer after which a plugin is unhealthy.
     pub silent_after: Duration,
-    /// A plugin that gives no sign of life for this long is killed.
+    /// The time without an answer after which a plugin is killed.
     pub kill_after: Duration,
 }
 
@@ -42,19 +42,19 @@ pub(crate) enum Status {
     Up(Arc<Process>),
     /// The process runs and does not answer.
     Silent(Arc<Process>),
-    /// There is no process, for this reason. The supervisor starts another one.
+    /// No process exists, for this reason. The supervisor starts another one.
     Down(String),
     /// The agent ends; no process is started again.
     Stopped,
 }
 
-/// What a plugin of one kind needs before it serves calls.
+/// The preparation of a plugin of one kind, before it serves calls.
 #[async_trait]
 pub(crate) trait Prepare: Send + Sync + 'static {
-    /// Configures a new process, and makes it know all live tasks.
+    /// Configures a new process, and lets it recover all live tasks.
     async fn prepare(&self, process: &Arc<Process>) -> Result<(), PluginError>;
 
-    /// Returns whether a process goes on under the next agent. If not, the next agent replaces the process.
+    /// Returns whether a process continues under the next agent. If not, the next agent replaces the process.
     fn keeps_processes(&self) -> bool;
 }
 
@@ -283,7 +283,7 @@ async fn ended(process: &Process) -> String {
     format!("the plugin's process {} ended ({})", process.identity.pid, process.end_reason().await)
 }
 
-/// Returns the pause before the next start. The first restart happens at once.
+/// Returns the pause before the next start. The first restart is immediate.
 fn pause(failures: u32) -> Duration {
     match failures {
         0 | 1 => Duration::ZERO,

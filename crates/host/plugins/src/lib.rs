@@ -1,8 +1,8 @@
 //! External plugins: programs that speak go-plugin's protocol (docs/reference/wire-plugins.md).
 //!
 //! [`Catalog::load`] finds the programs of `plugin_dir`, starts and configures each, and returns them as
-//! [`caravan_drivers::Driver`]s. One supervisor per plugin is the only part that starts processes: it
-//! restarts a plugin that ended, and kills a plugin that does not answer. Tasks go on meanwhile.
+//! [`caravan_drivers::Driver`]s. One supervisor per plugin is the only part that starts processes: it restarts a
+//! plugin that ended, and kills a plugin that does not answer. Tasks continue meanwhile.
 
 mod catalog;
 mod convert;

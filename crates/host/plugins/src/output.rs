@@ -1,7 +1,7 @@
 //! The output of plugins: two named pipes per plugin (fifo(7)), whose lines go to the agent's log.
 //!
-//! A plugin outlives a crash of the agent. It therefore opens its pipes for reading too: without a reader, its next
-//! line of log would end it by SIGPIPE, and its tasks' records with it.
+//! A plugin outlives a crash of the agent. The plugin therefore opens its pipes for reading too. Without a reader,
+//! SIGPIPE would end the plugin at its next line of log, and its records of tasks would be lost.
 
 use crate::PluginError;
 use caravan_sys::dir::{Dir, Kind, Mounts};
@@ -14,9 +14,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
-/// The longest line that is read as one; the rest of a longer line is another line.
+/// The longest line in bytes that is read as one; the rest of a longer line is another line.
 const MAX_LINE: u64 = 64 * 1024;
-/// Size of a pipe's buffer in bytes: the log lines that a plugin can write while no agent runs.
+/// The size of a pipe's buffer in bytes: the log lines that a plugin can write while no agent runs.
 const PIPE_BYTES: usize = 1024 * 1024;
 
 /// Opens the pipe `name` in `dir`, and creates a missing pipe.
@@ -89,7 +89,7 @@ impl LastLine {
         self.0.borrow().clone()
     }
 
-    /// Waits until there is a line.
+    /// Waits until a line exists.
     pub(crate) async fn some(&self) {
         let mut lines = self.0.subscribe();
         let _sender_lives = lines.wait_for(|line| !line.is_empty()).await;

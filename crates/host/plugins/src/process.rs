@@ -29,12 +29,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
 
-/// Plugins receive this secret of the protocol, and refuse to run without it.
+/// The variable of the protocol without which plugins refuse to run.
 const COOKIE: (&str, &str) =
     ("NOMAD_PLUGIN_MAGIC_COOKIE", "e4327c2e01eabfd75a8a67adb114fb34a757d57eee7728d857a8cec6e91a7255");
 /// The longest time from the start to the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The longest time that a plugin gets to end after it was asked to.
+/// The timeout for the end of a plugin after the request to shut down.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest time until the exit code of a process that ended is known.
 const END_REASON_TIMEOUT: Duration = Duration::from_secs(1);
@@ -47,10 +47,10 @@ const MAX_SOCKET_DIR: usize = 80;
 /// The environment that a plugin inherits from the agent.
 const INHERITED: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "SSL_CERT_DIR"];
 
-/// Maximum size of a message in bytes, as in go-plugin.
+/// The greatest size of a message in bytes, as in go-plugin.
 pub(crate) const MAX_MESSAGE: usize = i32::MAX as usize;
 
-/// How a process ended; `None` if that is not known yet.
+/// The exit status of a process in words; `None` until it is known.
 type End = watch::Sender<Option<String>>;
 
 /// A plugin's program, and the directory that belongs to the plugin.
@@ -58,7 +58,7 @@ type End = watch::Sender<Option<String>>;
 pub(crate) struct Program {
     /// The name of the program's file, which is the label of the `plugin` block.
     pub(crate) name: String,
-    /// The program.
+    /// The path of the program.
     pub(crate) path: PathBuf,
     /// The `args` of the `plugin` block.
     pub(crate) args: Vec<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Program {
     pub(crate) dir: PathBuf,
     /// A hash of the plugin's configuration: a process with another configuration is replaced.
     pub(crate) config: String,
-    /// When a process that does not answer is replaced.
+    /// The times after which a process that does not answer is replaced.
     pub(crate) timing: Timing,
 }
 
@@ -83,18 +83,19 @@ pub(crate) struct Checked {
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) identity: ProcessIdentity,
-    /// Whether this agent started the process. If not, the process is configured already.
+    /// Whether this agent started the process. Otherwise the process is configured already.
     pub(crate) is_new: bool,
     channel: Channel,
     handle: PidFd,
     ended: CancellationToken,
     how: End,
-    /// Ends the calls that are kept open, and the readers of the pipes.
+    /// The token that ends the calls that are kept open, and the readers of the pipes.
     companions: CancellationToken,
 }
 
 impl Program {
-    /// Checks the program's file and returns its checksum: only the owner of the agent may be able to change it.
+    /// Checks the program's file and returns its checksum. The file must belong to root or to the agent's user, and
+    /// must not be writable by every user.
     pub(crate) fn check(&self) -> Result<Checked, PluginError> {
         let refuse = |reason| PluginError::File { path: self.path.clone(), reason };
         let mut file = std::fs::File::open(&self.path).map_err(PluginError::io("open the program"))?;
@@ -134,8 +135,8 @@ impl Program {
         Path::new("/run/caravan/plugins").join(&name[..16])
     }
 
-    /// Returns the process that an earlier agent left, if it runs and answers. Ends one that has another program,
-    /// other arguments or another configuration than now, or that must not be kept.
+    /// Returns the process that an earlier agent left, if it runs and answers. Ends a process whose program,
+    /// arguments or configuration differ from the current ones, or that must not be kept.
     pub(crate) async fn attach(&self, keep: bool) -> Result<Option<Process>, PluginError> {
         let Some(record) = Record::read(&self.dir)? else { return Ok(None) };
         let Some(handle) = record.open()? else { return Ok(None) };
@@ -227,7 +228,7 @@ impl Program {
         };
         let first = match ended {
             Err(first) => first,
-            // Its first line may be in the pipe still. A line that is no handshake is the reason of the end.
+            // The first line may still be in the pipe. A line that is no handshake is the reason of the end.
             Ok(status) => match tokio::time::timeout(LAST_LINE_TIMEOUT, lines.next()).await {
                 Ok(Ok(line)) if handshake::parse(&line).is_err() => Ok(line),
                 _ => {
@@ -333,8 +334,8 @@ impl Program {
     }
 }
 
-/// Keeps the calls open by which a plugin would address its host. Drivers and devices send nothing on them, and a
-/// plugin without them is fine.
+/// Keeps the calls open by which a plugin would address its host. Drivers and devices send nothing on them. A plugin
+/// that does not serve these calls is accepted.
 async fn keep_open(channel: Channel) {
     let mut broker = GrpcBrokerClient::new(channel.clone());
     let mut stdio = GrpcStdioClient::new(channel);
@@ -365,7 +366,8 @@ impl Process {
         self.channel.clone()
     }
 
-    /// Asks the plugin's health service. An answer of any kind shows that the plugin is alive.
+    /// Calls the plugin's health service. Each answer shows that the plugin is alive, except codes of a broken
+    /// connection.
     pub(crate) async fn ping(&self, limit: Duration) -> Result<(), PluginError> {
         let mut client = HealthClient::new(self.channel());
         let request = HealthCheckRequest { service: "plugin".into() };
@@ -392,7 +394,7 @@ impl Process {
         self.ended.is_cancelled()
     }
 
-    /// Returns how the process ended, if that is known.
+    /// Returns the exit status of the process in words, if it is known.
     pub(crate) async fn end_reason(&self) -> String {
         let mut how = self.how.subscribe();
         let known = tokio::time::timeout(END_REASON_TIMEOUT, how.wait_for(Option::is_some)).await;
@@ -409,7 +411,7 @@ impl Process {
         self.ended().await;
     }
 
-    /// Asks the process to end, kills it if it does not, and removes its record.
+    /// Requests the end of the process, kills it if it does not end, and removes its record.
     pub(crate) async fn shut_down(&self, program: &Program) {
         // A plugin that ends in an orderly way waits for its open calls first.
         self.companions.cancel();

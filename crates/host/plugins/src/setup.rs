@@ -17,7 +17,7 @@ use std::fmt;
 use std::time::Duration;
 use tonic::{Code, Response, Status};
 
-/// The version of the plugins' API that the agent speaks. Plugins write it with or without `v`.
+/// The version of the plugins' API that the agent supports. Plugins write it with or without `v`.
 const API_VERSION: &str = "v0.1.0";
 /// The longest time for one call of the configuration.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -39,16 +39,16 @@ pub enum Kind {
 /// The identity of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
-    /// The kind.
+    /// The kind of the plugin.
     pub kind: Kind,
     /// The name by which jobs address a driver.
     pub name: String,
-    /// The version.
+    /// The version of the plugin.
     pub version: String,
     api_version: String,
 }
 
-/// How each process of a plugin is configured.
+/// The configuration of each process of a plugin.
 #[derive(Clone)]
 pub(crate) struct Setup {
     /// The `config` of the `plugin` block.
@@ -73,7 +73,7 @@ pub(crate) struct Configured {
     pub(crate) info: Info,
     /// The configuration with its defaults, as the agent shows it.
     pub(crate) shown: serde_json::Value,
-    /// What a driver supports.
+    /// The features of a driver.
     pub(crate) supports: Option<Supports>,
     /// The schema of the tasks of a driver.
     pub(crate) task_schema: Option<Spec>,
@@ -201,7 +201,7 @@ fn read_info(kind: i32, name: String, version: String, api: Vec<String>) -> Resu
     Ok(Info { kind, name, version, api_version })
 }
 
-/// The parts of a version that decide which of two is higher: the numbers, and whether it is a release.
+/// Parses the parts of a version by which two versions are compared: the numbers, and whether it is a release.
 pub(crate) fn parse_version(text: &str) -> Option<(Vec<u64>, bool)> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let text = text.split_once('+').map_or(text, |(version, _metadata)| version);

@@ -1,4 +1,4 @@
-//! Runs the conformance suite against a driver of a real plugin, and tests what only external plugins do.
+//! The conformance suite with a driver of a real plugin, and tests of features that only external plugins have.
 
 mod catalog;
 mod outages;

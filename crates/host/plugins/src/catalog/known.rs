@@ -1,4 +1,4 @@
-//! What the agent remembers of a plugin: enough to offer its driver while its process does not start.
+//! The agent's record of a plugin, with which its driver is offered while its process does not start.
 
 use super::put;
 use crate::PluginError;
@@ -12,15 +12,15 @@ const FILE: &str = "plugin.json";
 /// The longest record in bytes.
 const MAX_RECORD: u64 = 64 * 1024;
 
-/// A plugin whose program ran before.
+/// The record of a plugin whose program ran before.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Known {
-    /// SHA-256 of the program.
+    /// The SHA-256 of the program.
     pub(super) checksum: String,
-    /// SHA-256 of its configuration, on which the features of a driver may depend.
+    /// The SHA-256 of the plugin's configuration, on which the features of a driver may depend.
     pub(super) config: String,
     pub(super) info: Info,
-    /// What a driver supports; absent for devices.
+    /// The features of a driver; absent for devices.
     pub(super) supports: Option<Supports>,
 }
 

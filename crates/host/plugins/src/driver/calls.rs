@@ -8,17 +8,17 @@ use prost::Message;
 use std::time::Duration;
 use tonic::{Code, Response, Status};
 
-/// The error of a plugin that does not know a task; clients compare this text.
+/// The error of a plugin that does not have a task; clients compare this text.
 const NOT_FOUND: &str = "task not found for given id";
-/// How long the end of a process may lag behind its broken connection.
+/// The timeout for the end of a process after its connection broke.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Why a call has no answer.
+/// The reason that a call has no answer.
 #[derive(Debug)]
 pub(crate) enum Failed {
     /// The process ended before the answer.
     Ended,
-    /// The plugin does not know the task.
+    /// The plugin does not have the task.
     UnknownTask,
     /// The plugin answered with an error.
     Refused(Box<Status>),
@@ -46,8 +46,8 @@ pub(crate) async fn call<T>(
     Err(Failed::Refused(Box::new(status)))
 }
 
-/// Returns how long to wait for the end of the process. Plugins in Go answer ordinary errors with the code Unknown,
-/// so only a broken connection is worth a wait.
+/// Returns the wait for the end of the process. Plugins in Go answer ordinary errors with the code Unknown, so only a
+/// broken connection is worth a wait.
 fn patience(status: &Status) -> Duration {
     if std::error::Error::source(status).is_some() || status.code() != Code::Unknown {
         END_TIMEOUT
@@ -63,7 +63,7 @@ struct Details {
     details: Vec<prost_types::Any>,
 }
 
-/// Returns whether a status says that another attempt may succeed.
+/// Returns whether a status contains the detail that another attempt may succeed.
 pub(crate) fn is_recoverable(status: &Status) -> bool {
     let Ok(details) = Details::decode(status.details()) else { return false };
     let mut read = details.details.iter().filter(|any| any.type_url.ends_with(".RecoverableError"));

@@ -13,13 +13,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Messages that may wait for a slow reader, in each direction.
+/// The number of messages that may wait for a slow reader, in each direction.
 const QUEUE: usize = 16;
-/// How much longer than its timeout a program may take to end.
+/// The additional time in which a program must end after its timeout.
 const GRACE: Duration = Duration::from_secs(5);
 /// A pause without end.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86400);
-/// How long output may follow the exit code.
+/// The timeout for output after the exit code.
 const REST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest output that is kept of a program, in bytes.
 const MAX_OUTPUT: usize = 1 << 20;
@@ -51,7 +51,7 @@ pub(super) async fn collect(
     Ok(ExecOutput { stdout, stderr, exit_code: exit_code(&answer.result.unwrap_or_default()) })
 }
 
-/// Why a program has no result.
+/// The reason that a program has no result.
 #[derive(Debug)]
 pub(super) enum Failure {
     Late,
@@ -72,7 +72,7 @@ pub(super) async fn stream(
     let (to_plugin, requests) = mpsc::channel(QUEUE);
     let setup = request::Setup { task_id: id.to_owned(), command: asked.command, tty: asked.tty };
     let first = ExecTaskStreamingRequest { setup: Some(setup), ..Default::default() };
-    // The queue is empty and its receiver lives.
+    // The queue is empty and its receiver exists.
     let _fits = to_plugin.try_send(first);
     let mut client = super::client(process.channel());
     let mut answers = call(&process, client.exec_task_streaming(ReceiverStream::new(requests))).await?;

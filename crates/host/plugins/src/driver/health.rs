@@ -1,4 +1,4 @@
-//! What a driver reports about itself: fingerprints, outages, and events of tasks.
+//! The reports of a driver about itself: fingerprints, outages, and events of tasks.
 
 use super::calls::{Failed, call};
 use super::{Shared, client};
@@ -34,9 +34,9 @@ pub(super) struct Fingerprints {
 
 #[derive(Clone, Debug, Default)]
 struct Latest {
-    /// Counts changes of the fingerprint and of the plugin's state.
+    /// A counter of the changes of the fingerprint and of the plugin's state.
     revision: u64,
-    /// `None` until the current process reported one.
+    /// The fingerprint; `None` until the current process reported one.
     found: Option<Fingerprint>,
 }
 
@@ -138,7 +138,7 @@ async fn read(name: String, process: Arc<Process>, sender: watch::Sender<Latest>
     }
 }
 
-/// Adds an event to each live task when the plugin goes down, stops to answer, or returns.
+/// Adds an event to each live task when the plugin goes down, stops answering, or returns.
 pub(super) fn report_outages(instance: &Instance, shared: &Arc<Shared>) {
     let mut status = instance.watch();
     let shared = Arc::downgrade(shared);

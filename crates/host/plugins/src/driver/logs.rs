@@ -1,7 +1,7 @@
 //! The output of a task: two named pipes that the plugin writes to, and the collector that copies them to the log files
 //! (`crates/host/shim/src/collect.rs`).
 //!
-//! The agent holds both pipes open. So the task's writes do not fail while a collector that died is replaced.
+//! The agent holds both pipes open, so that the task's writes do not fail while a collector that died is replaced.
 
 use crate::PluginError;
 use crate::output;
@@ -27,12 +27,12 @@ const LOG_FILE: &str = "collector.log";
 const MAX_RECORD: u64 = 4096;
 /// The longest time until a collector reads the pipes, which usually takes milliseconds.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest time until a collector has copied the rest of the output.
+/// The timeout of a collector for the rest of the output.
 const REST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause before a collector that could not be started is started again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The collector's process, as it is stored.
+/// The stored identity of the collector's process.
 #[derive(Serialize, Deserialize)]
 struct Record {
     pid: u32,
@@ -81,8 +81,9 @@ impl Collection {
 }
 
 impl Drop for Collection {
-    /// Ends the supervision and leaves the collector to the next agent. Example: a driver is dropped and another one takes over
-    /// its tasks. Both would replace a collector that ends, and one of the two new ones would have no record.
+    /// Ends the supervision and leaves the collector to the next agent. Example: a driver is dropped and another
+    /// driver takes over its tasks. Both drivers would replace a collector that ends, and one of the two new
+    /// collectors would have no record.
     fn drop(&mut self) {
         if let Some(task) = self.task.take() {
             task.abort();

@@ -1,4 +1,4 @@
-//! The networks that a plugin makes for allocations.
+//! The networks that a plugin creates for allocations.
 
 use super::calls::{Failed, call};
 use super::{ExternalDriver, client};

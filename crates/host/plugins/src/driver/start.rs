@@ -15,13 +15,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The handle in the state directory: an agent that dies before the client stored the handle leaves this one.
+/// The file with the handle in the state directory, for an agent that dies before the client stored the handle.
 const HANDLE_FILE: &str = "handle.json";
 /// The longest handle in bytes.
 const MAX_HANDLE: u64 = 16 << 20;
-/// How long a start waits for a plugin that is down.
+/// The timeout of a start that waits for a plugin that is down.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Where the output of a task without log files goes.
+/// The file that receives the output of a task without log files.
 const NULL: &str = "/dev/null";
 
 fn failure(message: String, recoverable: bool) -> Error {
@@ -32,7 +32,8 @@ impl ExternalDriver {
     /// Decodes a `config` block by the plugin's schema.
     pub(super) fn decode(&self, config: &serde_json::Value) -> Result<Vec<u8>> {
         let schema = self.shared.schema.lock().clone();
-        // Without a schema the plugin accepts no configuration; without any process nothing is known.
+        // Without a schema, the plugin accepts no configuration. Without any process, no schema has been received
+        // yet.
         if schema.is_none() && self.instance.process().is_err() {
             return Ok(Vec::new());
         }
@@ -142,7 +143,7 @@ impl ExternalDriver {
         Ok(handle)
     }
 
-    /// Sends the start to the plugin; once more if the plugin's process ends.
+    /// Sends the start to the plugin, and sends it again if the plugin's process ends.
     async fn send_start(&self, id: &TaskId, request: StartTaskRequest) -> Result<StartTaskResponse> {
         let mut process = self.up(id).await?;
         let mut is_repeated = false;
@@ -185,8 +186,8 @@ impl ExternalDriver {
             _ => None,
         };
         let task = Task::new(handle, state, collection);
-        // From now on, each process of the plugin recovers the task before its first call. So a plugin that is down
-        // delays the recovery, and does not fail it.
+        // From now on, each process of the plugin recovers the task before its first call. A plugin that is down
+        // therefore delays the recovery, and does not make it fail.
         self.shared.tasks.put(&task);
         if let Ok(process) = self.instance.process() {
             match task.recover(&process).await {

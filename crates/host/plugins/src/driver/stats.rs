@@ -1,4 +1,4 @@
-//! The statistics of a task: one stream from the plugin, kept open while somebody asks.
+//! The statistics of a task: one stream from the plugin, kept open while callers request measurements.
 
 use crate::convert;
 use crate::process::Process;
@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 
-/// Time between two measurements.
+/// The time between two measurements.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A stream that nobody asks for this long is closed.
+/// The time without a request after which a stream is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest wait for the first measurement.
 pub(super) const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -88,7 +88,7 @@ impl Stats {
     }
 }
 
-/// Reads measurements until nobody asks any more.
+/// Reads measurements until no caller requests them any more.
 async fn read(
     mut client: DriverClient<Channel>,
     id: String,

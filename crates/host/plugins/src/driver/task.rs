@@ -22,13 +22,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Version of [`State`].
+/// The version of [`State`].
 pub(super) const HANDLE_VERSION: u32 = 1;
 /// The longest time for the recovery of a task.
 const RECOVER_TIMEOUT: Duration = Duration::from_secs(60);
-/// The pause after a plugin refused to wait for a task.
+/// The unit of the pause after a plugin refused to wait for a task; the pause grows with each refusal.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Attempts to wait for a task that the plugin refuses to wait for.
+/// The number of refusals of a plugin to wait for a task after which the task counts as ended.
 const MAX_REFUSALS: u32 = 5;
 
 /// The driver's data in a task handle. The plugin's own handle contains the environment, which may hold secrets; client
@@ -131,7 +131,7 @@ impl Task {
         });
     }
 
-    /// Makes a process of the plugin know the task.
+    /// Sends the stored handle to a process of the plugin, which finds the task by it.
     pub(super) async fn recover(&self, process: &Process) -> std::result::Result<(), String> {
         let handle = self.state.plugin_handle().ok_or("the stored handle of the plugin cannot be read")?;
         let request = RecoverTaskRequest { task_id: self.handle.task_id.0.clone(), handle: Some(handle) };
@@ -147,7 +147,7 @@ impl Task {
         }
     }
 
-    /// Ends a task that a restarted plugin could not recover: nothing is known of the task any more.
+    /// Ends a task that a restarted plugin could not recover: the state of the task is unknown.
     pub(super) fn lose(&self, reason: &str) {
         self.end(ExitResult {
             err: Some(format!("the driver's plugin ended, and could not recover the task: {reason}")),
@@ -162,7 +162,7 @@ pub(super) fn now() -> u64 {
     u64::try_from(caravan_sys::time::wall_nanos()).unwrap_or(0)
 }
 
-/// Waits for the end of a task. When the plugin ends, waits for the next process, which knows the task: the supervisor
+/// Waits for the end of a task. When the plugin ends, waits for the next process, which has the task: the supervisor
 /// recovers all live tasks before it announces a process. Returns `None` when the agent ends.
 async fn wait_over_restarts(instance: &Instance, id: &str) -> Option<ExitResult> {
     let mut process = instance.up().await?;

@@ -13,7 +13,7 @@ const FILE: &str = "process.json";
 /// The longest record in bytes.
 const MAX_RECORD: u64 = 64 * 1024;
 
-/// A plugin's process, as it is stored.
+/// The stored identity of a plugin's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pid: u32,
@@ -56,7 +56,7 @@ impl Record {
         })
     }
 
-    /// Returns the record of a directory; `None` without one, or if it cannot be read.
+    /// Returns the record in a directory; `None` without a record, or if the record cannot be parsed.
     pub(super) fn read(dir: &Path) -> Result<Option<Self>, PluginError> {
         if !dir.is_dir() {
             return Ok(None);
@@ -99,7 +99,7 @@ impl Record {
         }
     }
 
-    /// Returns whether the process has the program, arguments and configuration of now.
+    /// Returns whether the process has the current program, arguments and configuration.
     pub(super) fn belongs_to(&self, checksum: &str, args: &[String], config: &str) -> bool {
         self.checksum == checksum && self.args == args && self.config == config
     }

@@ -1,4 +1,4 @@
-//! What the catalog finds, skips and refuses.
+//! The plugins that the catalog finds, skips and refuses.
 
 use super::*;
 

@@ -7,7 +7,7 @@ use caravan_shim::{COLLECT, COLLECTING, CollectSpec, RECORDED};
 use rustix::process::Signal;
 use tokio::io::AsyncWriteExt as _;
 
-/// Writes `line 0`, `line 1` and so on until it is stopped.
+/// A script that writes `line 0`, `line 1` and so on until it is stopped.
 const COUNT: &str = "i=0; while true; do echo line $i; i=$((i+1)); sleep 0.02; done";
 
 fn lines(world: &World, name: &str) -> usize {
@@ -55,7 +55,7 @@ async fn a_task_outlives_its_plugin() {
     until("health", async || driver.fingerprint().await.state == Health::Healthy).await;
     more_lines(&world, "count").await;
 
-    // A call that was under way when the process ended is repeated on the next one.
+    // A call that was in flight when the process ended is repeated on the next one.
     let (waiting, waited) = (Arc::clone(&driver), id.clone());
     let wait = tokio::spawn(async move { waiting.wait(&waited).await });
     kill(world.pid(DRIVER), Signal::KILL);
@@ -83,7 +83,7 @@ async fn a_plugin_that_hangs_is_unhealthy_then_replaced() {
     event(&mut events, "runs again").await;
     assert!(!runs(first));
     more_lines(&world, "count").await;
-    // A pause that is short enough ends nothing.
+    // A short pause does not end the process.
     let second = world.pid(DRIVER);
     kill(second, Signal::STOP);
     event(&mut events, "does not answer").await;
@@ -126,7 +126,7 @@ async fn an_agent_takes_over_the_plugin_of_the_last_one() {
     more_lines(&world, "count").await;
     drop(driver);
 
-    // A newer version replaces the process, and the task goes on.
+    // A newer version replaces the process, and the task continues.
     let mut program = std::fs::read(world.program(DRIVER)).unwrap();
     program.push(0);
     std::fs::remove_file(world.program(DRIVER)).unwrap();
