@@ -20,6 +20,9 @@ pub(super) fn ip(field: &'static str, text: &str) -> Result<IpAddr, AgentError> 
 }
 
 pub(super) fn with_port(address: &str, port: u16) -> String {
+    if let Ok(IpAddr::V6(ip)) = address.parse() {
+        return format!("[{ip}]:{port}");
+    }
     let has_port = match address.rsplit_once(':') {
         Some((host, tail)) => (!host.contains(':') || host.ends_with(']')) && tail.parse::<u16>().is_ok(),
         None => false,

@@ -328,6 +328,10 @@ fn servers_get_the_default_port() {
     assert_eq!(with_port("10.1.1.1", 4647), "10.1.1.1:4647");
     assert_eq!(with_port("10.1.1.1:99", 4647), "10.1.1.1:99");
     assert_eq!(with_port("[::1]:99", 4647), "[::1]:99");
+    assert_eq!(with_port("[::1]", 4647), "[::1]:4647");
+    assert_eq!(with_port("fd00::1", 4647), "[fd00::1]:4647");
+    assert_eq!(with_port("::1:99", 4647), "[::1:99]:4647");
+    assert_eq!(with_port("server-1", 4647), "server-1:4647");
 }
 
 #[test]
