@@ -105,7 +105,8 @@ fn consul(block: &Block, variables: &BTreeMap<String, String>) -> Result<Neighbo
 }
 
 fn vault(block: &Block, variables: &BTreeMap<String, String>) -> Result<Neighbour, AgentError> {
-    let variable = variables.get("VAULT_ADDR").cloned().filter(|_| block.name == "default");
+    let variable =
+        variables.get("VAULT_ADDR").filter(|text| !text.is_empty() && block.name == "default").cloned();
     let address = block.text("address").or(variable).unwrap_or_else(|| VAULT.to_owned());
     let (scheme, host, port) = parts("vault.address", &address, 8200)?;
     let checked = match (block.flag("tls_skip_verify"), block.text("tls_server_name")) {
@@ -177,6 +178,8 @@ mod tests {
     fn consul_is_tried_and_vault_is_enabled() {
         assert_eq!(places("", &[]), ["Consul default http://127.0.0.1:8500"]);
         assert_eq!(places("", &[("CONSUL_HTTP_ADDR", "http://c:1")]), ["Consul default http://c:1"]);
+        let unset = places("vault {\n enabled = true\n}", &[("VAULT_ADDR", ""), ("CONSUL_HTTP_ADDR", "")]);
+        assert_eq!(unset, places("vault {\n enabled = true\n}", &[]));
         assert_eq!(places("vault {\n address = \"http://v:1\"\n}", &[]).len(), 1);
         let text = "consul {\n address = \"https://[::1]:8501\"\n token = \"hush\"\n}\n\
                     consul {\n name = \"east\"\n address = \"e\"\n ssl = true\n verify_ssl = false\n}\n\
