@@ -159,7 +159,7 @@ fn of_server(server: &ServerSettings, settings: &Settings) -> Value {
     let nanos = |d: std::time::Duration| i64::try_from(d.as_nanos()).unwrap_or(i64::MAX);
     json!({
         "Enabled": true,
-        "BootstrapExpect": 1,
+        "BootstrapExpect": server.cluster.expect,
         "DataDir": if settings.dev { String::new() } else { server.data_dir.display().to_string() },
         "MinHeartbeatTTL": nanos(server.min_heartbeat_ttl),
         "HeartbeatGrace": nanos(server.heartbeat_grace),
