@@ -79,7 +79,11 @@ impl LogFile {
     fn turn(&mut self, now: SystemTime) -> io::Result<()> {
         let stamp = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let path = &self.settings.path;
-        std::fs::rename(path, aside(path, &stamp.to_string()))?;
+        match std::fs::rename(path, aside(path, &stamp.to_string())) {
+            // An earlier rotation moved the file, and could not open the next one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            moved => moved?,
+        }
         self.file = open(path)?;
         (self.bytes, self.begun) = (0, now);
         self.remove_oldest()
@@ -174,6 +178,9 @@ mod tests {
         assert_eq!(old, ["three\n", "four\n"]);
         std::fs::write(path.with_file_name("agent-x.log"), "someone's").unwrap();
         assert_eq!(old_files(&path).unwrap().len(), 2, "others' files are left alone");
+        std::fs::rename(&path, path.with_file_name("agent-moved")).unwrap();
+        log.write_all(b"six\n").unwrap();
+        assert_eq!(read(&path), "six\n", "a file that is gone is created again");
         drop(log);
         let mut log = LogFile::open(settings(path.clone(), 100, 2)).unwrap();
         log.write_all(b"six\n").unwrap();
