@@ -195,15 +195,15 @@ impl Agent<'_> {
     /// Waits for a signal or a failure.
     async fn wait(&mut self, signals: Signals, reloader: &Reloader) -> Result<Ended, AgentError> {
         let Signals { mut interrupt, mut terminate, mut hangup } = signals;
-        let leaves = loop {
+        let ended = loop {
             tokio::select! {
                 _ = interrupt.recv() => {
                     tracing::info!("interrupted: the agent stops");
-                    break self.settings.leaves.on_interrupt;
+                    break Ok(self.settings.leaves.on_interrupt);
                 }
                 _ = terminate.recv() => {
                     tracing::info!("asked to end: the agent stops");
-                    break self.settings.leaves.on_terminate;
+                    break Ok(self.settings.leaves.on_terminate);
                 }
                 _ = hangup.recv() => {
                     notify::reloading();
@@ -214,12 +214,12 @@ impl Agent<'_> {
                 }
                 failure = self.failed.1.recv() => {
                     if let Some(error) = failure {
-                        return Err(error);
+                        break Err(error);
                     }
                 }
             }
         };
-        // A second signal ends the process immediately.
+        // A signal while the agent stops ends the process immediately.
         tokio::spawn(async move {
             tokio::select! {
                 _ = interrupt.recv() => {}
@@ -228,7 +228,7 @@ impl Agent<'_> {
             tracing::warn!("asked again: the agent ends at once");
             std::process::exit(1);
         });
-        Ok(if leaves { Ended::Leaving } else { Ended::Staying })
+        ended.map(|leaves| if leaves { Ended::Leaving } else { Ended::Staying })
     }
 
     /// Stops the agent. The client stops first: a development agent ends its tasks and releases its volumes, which
