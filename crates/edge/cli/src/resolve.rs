@@ -53,7 +53,8 @@ pub(crate) fn uuid_prefix(supplied: &str) -> Result<String, CliError> {
 
 /// Returns the job with this id or unique prefix.
 pub(crate) async fn job(ctx: &Ctx, supplied: &str) -> Result<JobListStub, CliError> {
-    job_of_kind(ctx, supplied, "", |_| true).await
+    let query = QueryOptions { per_page: 20, ..ctx.query().prefix(supplied) };
+    find_job(ctx, supplied, &query, "", |_| true).await
 }
 
 /// Returns the job of some kind with this id or unique prefix. `kind` is the name of the kind, followed by a space.
@@ -63,9 +64,19 @@ pub(crate) async fn job_of_kind(
     kind: &str,
     fits: impl Fn(&JobListStub) -> bool,
 ) -> Result<JobListStub, CliError> {
-    let query = QueryOptions { per_page: 20, ..ctx.query().prefix(supplied) };
+    // A page could have jobs of other kinds only.
+    find_job(ctx, supplied, &ctx.query().prefix(supplied), kind, fits).await
+}
+
+async fn find_job(
+    ctx: &Ctx,
+    supplied: &str,
+    query: &QueryOptions,
+    kind: &str,
+    fits: impl Fn(&JobListStub) -> bool,
+) -> Result<JobListStub, CliError> {
     let mut jobs =
-        ctx.client.jobs().list(&query).await.doing(format!("Error querying job prefix \"{supplied}\""))?;
+        ctx.client.jobs().list(query).await.doing(format!("Error querying job prefix \"{supplied}\""))?;
     jobs.value.retain(fits);
     match pick(supplied, jobs.value, |job| job.id.as_str()) {
         Found::One(job) => Ok(job),
