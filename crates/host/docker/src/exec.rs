@@ -213,6 +213,7 @@ async fn carry(
                 Some(Ok(LogOutput::StdIn { .. })) => None,
                 Some(Err(error)) => {
                     let _gone = outputs.send(Err(failed(&program.task, &error))).await;
+                    program.kill().await;
                     return;
                 }
                 None => {
