@@ -41,7 +41,7 @@ fn join(servers: &mut Servers, state: usize) -> Result<()> {
     write_all(leader, count, &value, |writer, round| format!("large/{writer}/{round}"))?;
     let begun = Instant::now();
     let new = servers.add("server { bootstrap_expect = 0 }\n")?;
-    let last = format!("/v1/var/large/0/{}?stale", count / WRITERS - 1);
+    let last = format!("/v1/var/large/0/{}?stale", (count / WRITERS).saturating_sub(1));
     eventually_within(Duration::from_secs(300), "the state at the new server", || {
         match servers.get(new).request("GET", &last, None)?.status {
             200 => Ok(()),
