@@ -96,7 +96,7 @@ pub enum ClientError {
     Mounted {
         /// The directory that stays.
         dir: PathBuf,
-        /// The mount, and the reason that it stays.
+        /// The mount, and the reason that it stays; or the error of the examination.
         mount: String,
     },
     /// A driver returned an error.

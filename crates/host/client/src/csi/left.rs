@@ -49,6 +49,8 @@ pub(crate) struct Rest {
     left: Vec<below::LeftMount>,
     /// The reason that the directory of the socket stays, if no mount keeps it.
     kept: Option<String>,
+    /// The error that kept the mounts from being examined.
+    error: Option<String>,
 }
 
 impl Rest {
@@ -56,7 +58,8 @@ impl Rest {
     pub(crate) fn describe(&self) -> Option<String> {
         let ended = self.ended.iter().map(|path| format!("unmounted {}", path.display()));
         let left = self.left.iter().map(|mount| format!("left {mount}"));
-        let words: Vec<String> = ended.chain(left).chain(self.kept.clone()).collect();
+        let words: Vec<String> =
+            ended.chain(left).chain(self.kept.clone()).chain(self.error.clone()).collect();
         (!words.is_empty()).then(|| words.join("; "))
     }
 
@@ -64,6 +67,7 @@ impl Rest {
         self.ended.extend(other.ended);
         self.left.extend(other.left);
         self.kept = self.kept.take().or(other.kept);
+        self.error = self.error.take().or(other.error);
     }
 }
 
@@ -88,7 +92,20 @@ struct Inner {
 struct State {
     /// Plugin tasks that have not ended, with their directories.
     live: BTreeMap<(AllocId, String), [PathBuf; 2]>,
+    /// The mounts that stay, by place. A place without mounts could not be examined.
     left: BTreeMap<Place, Vec<below::LeftMount>>,
+}
+
+impl State {
+    /// Records the mounts that stay in a place. A place that could not be examined keeps its earlier mounts and is
+    /// examined again.
+    fn note(&mut self, place: &Place, rest: &Rest) {
+        match (&rest.error, rest.left.is_empty()) {
+            (Some(_), _) => drop(self.left.entry(place.clone()).or_default()),
+            (None, true) => drop(self.left.remove(place)),
+            (None, false) => drop(self.left.insert(place.clone(), rest.left.clone())),
+        }
+    }
 }
 
 impl LeftMounts {
@@ -126,9 +143,9 @@ impl LeftMounts {
         let _turn = self.inner.turn.lock().await;
         let [place, _] = Place::of(plugin);
         let rest = self.look(&place).await;
-        match rest.left.first() {
+        match rest.left.first().map(ToString::to_string).or(rest.error) {
             None => Ok(()),
-            Some(mount) => Err(ClientError::Mounted { dir: place.dir, mount: mount.to_string() }),
+            Some(mount) => Err(ClientError::Mounted { dir: place.dir, mount }),
         }
     }
 
@@ -209,18 +226,15 @@ impl LeftMounts {
         };
         let rest = result.unwrap_or_else(|error| {
             tracing::warn!(dir = %place.dir.display(), error, "mounts of a plugin cannot be looked at");
-            Rest { kept: Some(error), ..Rest::default() }
+            Rest { error: Some(error), ..Rest::default() }
         });
-        self.note(place, &rest.left);
+        self.note(place, &rest);
         rest
     }
 
-    fn note(&self, place: &Place, left: &[below::LeftMount]) {
+    fn note(&self, place: &Place, rest: &Rest) {
         let mut state = self.lock();
-        match left.is_empty() {
-            true => drop(state.left.remove(place)),
-            false => drop(state.left.insert(place.clone(), left.to_owned())),
-        }
+        state.note(place, rest);
         let all = state.left.iter().flat_map(|(place, mounts)| mounts.iter().map(|m| report(place, m)));
         // Still under the lock, so that the newest report is the last one.
         self.inner.node.put_left_mounts(all.collect());
@@ -263,7 +277,7 @@ fn clean(place: &Place, volumes: &VolumeManager) -> Result<Rest, caravan_sys::Er
         true => remove_socket_dir(&place.dir)?,
         false => None,
     };
-    Ok(Rest { ended, left, kept })
+    Ok(Rest { ended, left, kept, error: None })
 }
 
 /// Unmounts the mounts below a plugin's root that belong to no claim.
