@@ -215,9 +215,13 @@ async fn keep_lease(parts: &ContactParts) {
     if parts.lease.last_contact().is_none() {
         return std::future::pending().await;
     }
+    let mut pace = Pace { ttl: DEFAULT_TTL, lease: Duration::ZERO };
     loop {
-        match answered(parts, TIMEOUT, parts.link.servers.heartbeat(heartbeat(parts))).await {
-            Ok(contact) => tokio::time::sleep(Pace::of(&contact).pause()).await,
+        match answered(parts, pace.patience(), parts.link.servers.heartbeat(heartbeat(parts))).await {
+            Ok(contact) => {
+                pace = Pace::of(&contact);
+                tokio::time::sleep(pace.pause()).await;
+            }
             Err(error) => {
                 tracing::debug!(%error, "the servers are not reached yet");
                 tokio::time::sleep(Duration::from_millis(500)).await;
