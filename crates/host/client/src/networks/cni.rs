@@ -137,9 +137,15 @@ impl Plugged {
     /// Returns one sentence. [`Plugged::release`] removes the finished steps.
     pub(crate) async fn attach(&self, ask: Ask, report: impl Fn(&str)) -> Result<Arc<NetworkStatus>, String> {
         let (sender, mut repairs) = tokio::sync::mpsc::unbounded_channel();
-        let (this, own) = (self.clone(), ask);
+        // Locked before the task starts: a release that follows waits for the lock, even if the task has not run yet.
+        let alone = self.alone(&ask.alloc).await;
+        let this = self.clone();
         // A separate task: running plugins are not stopped halfway if the allocation is stopped.
-        let work = tokio::spawn(async move { this.make(own, &sender).await });
+        let work = tokio::spawn(async move {
+            let made = this.make(ask, &sender).await;
+            drop(alone);
+            made
+        });
         while let Some(sentence) = repairs.recv().await {
             report(&sentence);
         }
@@ -152,7 +158,6 @@ impl Plugged {
         repairs: &tokio::sync::mpsc::UnboundedSender<String>,
     ) -> Result<Arc<NetworkStatus>, String> {
         let alloc = ask.alloc.clone();
-        let _alone = self.alone(&alloc).await;
         let boot = time::boot_id().map_err(|error| describe(&error))?;
         let known = self.inner.book.lock().records.get(&alloc).cloned();
         if let Some(record) = known {
@@ -465,3 +470,6 @@ fn status(record: &Attached) -> Result<NetworkStatus, CniFault> {
         dns: dns.map(Box::new),
     })
 }
+
+#[cfg(test)]
+mod tests;
