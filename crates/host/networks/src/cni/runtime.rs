@@ -8,7 +8,7 @@ use crate::attachment::Forward;
 use caravan_types::AllocId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -211,8 +211,8 @@ impl Runtime {
         CniFault::of(faults).map_or(Ok(()), Err)
     }
 
-    /// Returns the programs of all directories that may be plugins, with the time of their last change. In the result
-    /// of [`Runtime::versions`], later programs replace earlier ones of the same name.
+    /// Returns the programs of all directories that may be plugins, with the time of their last change. Of
+    /// several programs with the same name, the first one runs.
     pub fn programs(&self) -> Vec<(PathBuf, std::time::SystemTime)> {
         let mut all = Vec::new();
         for dir in self.dirs() {
@@ -229,11 +229,17 @@ impl Runtime {
         all
     }
 
-    /// Returns the versions that some plugins print, by the name of the plugin. Plugins that print none are left out.
+    /// Returns the versions that some plugins print, by the name of the plugin. Plugins that print none are left out. Of
+    /// several programs with the same name, the first one counts.
     pub fn versions<'a>(programs: impl Iterator<Item = &'a Path>) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
+        let mut seen = BTreeSet::new();
         for path in programs {
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            // The first directory with the plugin has the program that runs.
+            if !seen.insert(name) {
+                continue;
+            }
             match process::run(path, &[], b"", VERSION_TIMEOUT) {
                 Ok(Ended { status: Some(status), output, errors }) if status.success() => {
                     if let Some(version) = printed_version(&output).or_else(|| printed_version(&errors)) {

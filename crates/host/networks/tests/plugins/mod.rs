@@ -236,4 +236,11 @@ fn configurations_are_read_at_each_use() {
     let versions = Runtime::versions(programs.iter().map(|(path, _)| path.as_path()));
     assert_eq!(versions["first"], "v9.8.7");
     assert_eq!(versions.len(), 2);
+    // A second directory has a program of the same name, which never runs.
+    fs::create_dir(world.path("other")).unwrap();
+    symlink("/bin/true", world.path("other/first")).unwrap();
+    let behind = [world.path("bin/first"), world.path("other/first")];
+    assert_eq!(Runtime::versions(behind.iter().map(PathBuf::as_path))["first"], "v9.8.7");
+    let before = [world.path("other/first"), world.path("bin/first")];
+    assert!(Runtime::versions(before.iter().map(PathBuf::as_path)).is_empty(), "prints no version");
 }
