@@ -200,7 +200,7 @@ impl Supervisor<'_> {
         match outcome {
             Ok(_) => self.ready = Some((term, now())),
             // Either there is no quorum, and the next round retries, or leadership ends.
-            Err(error) => tracing::info!(term, %error, "taking over as the leader"),
+            Err(error) => tracing::info!(term, %error, "taking over as the leader failed"),
         }
     }
 
@@ -240,7 +240,7 @@ async fn give_up(inner: &Arc<Inner>, health: DiskHealth) -> Result<(), Error> {
             Ok(())
         }
         Err(error) => {
-            tracing::error!(%error, "no other server took over leadership");
+            tracing::error!(%error, "no other server took over leadership; this server stops");
             let reason = "the disk below the replicated log hangs, and no other server took over leadership";
             Err(Error::fatal(reason))
         }
