@@ -116,7 +116,7 @@ pub async fn retry_join(
         let is_done = joined > 0 || (lists_own && !has_others);
         match plan.after(is_done) {
             Next::Done => {
-                tracing::info!(servers = joined, "joined");
+                tracing::info!(servers = joined, "the join is complete");
                 return Ok(joined);
             }
             Next::GiveUp => return Err(JoinError { setting: "server_join.retry_join", reasons }),

@@ -36,7 +36,7 @@ impl Keys {
             Some(stored) => {
                 if configured.is_some_and(|key| stored.primary() != Some(&key)) {
                     let path = file.as_deref().unwrap_or(Path::new(FILE)).display().to_string();
-                    tracing::warn!(path, "server.encrypt is ignored: the key ring file has other keys");
+                    tracing::warn!(path, "server.encrypt is ignored: the key ring has another primary key");
                 }
                 stored
             }

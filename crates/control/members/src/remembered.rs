@@ -36,7 +36,7 @@ pub(crate) fn read(dir: &Path) -> Result<Remembered, Error> {
     let path = dir.join(FILE);
     match std::fs::read(&path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-            tracing::warn!(path = %path.display(), %error, "the remembered members cannot be read and are not used");
+            tracing::warn!(path = %path.display(), %error, "the file of members is invalid and ignored");
             Remembered::default()
         })),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Remembered::default()),
@@ -67,7 +67,7 @@ pub(crate) async fn save(dir: PathBuf, mut contents: mpsc::UnboundedReceiver<Sav
         let dir = dir.clone();
         let written = tokio::task::spawn_blocking(move || write(&dir, &content)).await;
         if let Ok(Err(error)) = written {
-            tracing::warn!(%error, "the members cannot be remembered");
+            tracing::warn!(%error, "the file of members could not be written");
         }
         for waiting in waiting {
             // The receiver may have been dropped.

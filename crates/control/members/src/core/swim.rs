@@ -253,7 +253,7 @@ impl Swim {
             if let OwnedNotification::Rejoin(peer) = notification {
                 tracing::info!(
                     generation = peer.generation,
-                    "others had declared this server failed: it returns"
+                    "other servers had declared this server failed; it rejoins"
                 );
             }
         }

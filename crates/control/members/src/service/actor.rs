@@ -122,7 +122,7 @@ impl Actor {
         if member.id != self.core.id() {
             let (name, addr) = (&member.name, member.addr);
             match event {
-                Event::Failed(_) => tracing::warn!(name, %addr, "a server does not answer: it is failed"),
+                Event::Failed(_) => tracing::warn!(name, %addr, "a server failed: it does not answer"),
                 Event::Updated(_) => tracing::debug!(name, %addr, "the tags of a server changed"),
                 _ => tracing::info!(name, %addr, event = event.as_str(), "a member changed"),
             }
@@ -160,7 +160,7 @@ impl Actor {
 fn log(notice: &Notice) {
     match notice {
         Notice::SameName { name, one, other } => {
-            tracing::error!(name, %one, %other, "two servers have one name: rename one of them");
+            tracing::error!(name, %one, %other, "two servers have the same name: rename one of them");
         }
         Notice::OtherCluster { name, at, cluster, own } => {
             tracing::error!(
@@ -170,11 +170,11 @@ fn log(notice: &Notice) {
             );
         }
         Notice::SameId { at } => {
-            tracing::error!(%at, "another server has the id of this one: its data directory may be a copy");
+            tracing::error!(%at, "another server has this server's id: one data directory may be a copy");
         }
-        Notice::Refuted => tracing::info!("this server was forced to leave, and is alive: it stays"),
+        Notice::Refuted => tracing::info!("this server was forced to leave but is alive; it stays a member"),
         Notice::Refused { name, at } => {
-            tracing::warn!(name, %at, "a member was refused: it is no server, or there are too many members");
+            tracing::warn!(name, %at, "a member was refused: invalid data, or there are too many members");
         }
     }
 }

@@ -50,7 +50,7 @@ impl Links {
             Some(link) => match link.try_send(message) {
                 Ok(()) => return,
                 Err(mpsc::error::TrySendError::Full(_)) => {
-                    tracing::debug!(%to, "a gossip message was dropped: too many wait");
+                    tracing::debug!(%to, "a gossip message was dropped: the queue is full");
                     return;
                 }
                 Err(mpsc::error::TrySendError::Closed(message)) => message,
