@@ -287,7 +287,7 @@ impl Admin {
         // The first part of another restore replaces them.
         let nothing = Change::RestorePart { id: new_id(), number: 0, bytes: Blob(Vec::new()) };
         if let Err(error) = self.core.commit(nothing).await {
-            tracing::warn!(%error, "the parts of a restore that failed were not removed; the next leader removes them");
+            tracing::warn!(%error, "the parts of a failed restore were not removed; the next leader removes them");
         }
     }
 }

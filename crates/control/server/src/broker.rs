@@ -315,7 +315,7 @@ impl Broker {
     async fn write(&self, evals: Vec<Evaluation>, complaint: &'static str) {
         let result: Result<u64, ServerError> = self.core.commit(Change::Evals { evals }).await;
         if let Err(error) = result {
-            tracing::warn!(%error, "{complaint}; trying again");
+            tracing::warn!(%error, "{complaint}; retrying");
             // For example, the leader had no quorum for a while and still leads in its term.
             self.sets().repair_at = Some(self.core.boot().plus(REPAIR_PAUSE));
         }

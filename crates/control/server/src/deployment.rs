@@ -77,7 +77,7 @@ impl Watcher {
         let step = decide(&root, row, now);
         let again = step.again;
         if let Err(error) = self.act(&root, row, step, self.core.now()).await {
-            tracing::error!(deployment = %id, %error, "a deployment could not be brought on; trying again");
+            tracing::error!(deployment = %id, %error, "a deployment could not be advanced; retrying");
             self.timers.insert(id, now.plus(PAUSE));
         } else if let Some(at) = again {
             self.timers.insert(id, at);
@@ -98,7 +98,7 @@ impl Watcher {
         let outcome = self.core.propose(Change::Deployment(Box::new(change))).await?;
         if let Some(refusal) = outcome.refused {
             // The deployment ended or changed since the check; that change causes the next check.
-            tracing::debug!(deployment = %row.id, %refusal, "a step of a deployment came too late");
+            tracing::debug!(deployment = %row.id, %refusal, "a step of a deployment was refused");
         }
         Ok(())
     }

@@ -86,7 +86,7 @@ impl Drainer {
                 }
             }
             if let Err(error) = self.act(&root, &node, decision).await {
-                tracing::error!(node = %node.id, %error, "a drain could not be brought on; trying again");
+                tracing::error!(node = %node.id, %error, "a drain could not be advanced; retrying");
                 at = Some(now.plus(PAUSE));
             }
             next = [next, at].into_iter().flatten().min();
@@ -128,7 +128,7 @@ impl Drainer {
         if held.since.plus(QUIET) > aged || held.reasons == held_by {
             return Ok(());
         }
-        tracing::warn!(node = %node.id, ?held_by, "mounts of volumes hold a drain up");
+        tracing::warn!(node = %node.id, ?held_by, "mounts of volumes delay a drain");
         let mut event = event("Drain", "Waiting for volumes to be unmounted", now);
         event.details = held_by.clone();
         let events = BTreeMap::from([(node.id.clone(), vec![event])]);

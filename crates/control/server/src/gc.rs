@@ -64,7 +64,7 @@ impl Collector {
                 () = runtime::sleep(pause) => {}
             }
             if let Err(error) = collect(&self.core, &self.config.ages).await {
-                tracing::warn!(%error, "what is over could not be collected; trying again later");
+                tracing::warn!(%error, "garbage could not be collected; retrying later");
             }
         }
     }

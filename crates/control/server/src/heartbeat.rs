@@ -188,7 +188,7 @@ impl Heartbeats {
         };
         if let Err(error) = proved {
             // Without a quorum this server answers no heartbeat, so the silence is not that of the nodes.
-            tracing::warn!(%error, nodes = late.len(), "no quorum: nodes that were missed get more time");
+            tracing::warn!(%error, nodes = late.len(), "no quorum: overdue nodes get more time");
             late.into_iter().for_each(|node| self.expect(node, self.config.grace));
             return true;
         }
@@ -206,12 +206,12 @@ impl Heartbeats {
         // The write may be in the log. The server answers no heartbeat of the node before the outcome of the write is
         // known.
         if decided.is_err() && !self.core.settle().await {
-            tracing::warn!(%node, "whether a node counts as down is left to the next leader");
+            tracing::warn!(%node, "the status of a node is undecided; the next leader decides");
             return false;
         }
         decision.end();
         if let Err(error) = decided {
-            tracing::error!(%node, %error, "a node that was missed could not be recorded; trying again");
+            tracing::error!(%node, %error, "a missed heartbeat could not be recorded; retrying");
             self.expect(node, self.config.grace);
         }
         true

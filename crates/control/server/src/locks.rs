@@ -152,9 +152,9 @@ impl Locks {
         let variable = Box::new(Variable { key: key.clone(), ..Variable::default() });
         let change = Change::VariableWrite { variable, check_index: None, lock: LockUse::Release(id) };
         match self.core.propose(change).await {
-            Ok(_) => tracing::info!(variable = %key, "the lock was not renewed and is given up"),
+            Ok(_) => tracing::info!(variable = %key, "the lock was not renewed and was released"),
             Err(error) => {
-                tracing::warn!(variable = %key, %error, "the lock cannot be given up; trying again");
+                tracing::warn!(variable = %key, %error, "the lock cannot be released; retrying");
                 return false;
             }
         }

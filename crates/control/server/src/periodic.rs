@@ -68,12 +68,12 @@ impl Launcher {
             // A user forced a launch in the same second, or the job was stopped.
             Ok(outcome) => {
                 if let Some(refusal) = outcome.refused {
-                    tracing::info!(job = %launch.key.id, %refusal, "no launch");
+                    tracing::info!(job = %launch.key.id, %refusal, "a launch of a periodic job was refused");
                 }
                 true
             }
             Err(error) => {
-                tracing::error!(job = %launch.key.id, %error, "a periodic job could not be launched; trying again");
+                tracing::error!(job = %launch.key.id, %error, "a launch of a periodic job failed; retrying");
                 false
             }
         }

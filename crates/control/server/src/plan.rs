@@ -135,7 +135,7 @@ impl PlannerService {
             {
                 continue;
             }
-            tracing::warn!(node = %id, "the node refused too many placements and takes no more");
+            tracing::warn!(node = %id, "too many placements on a node were refused; marking it ineligible");
             let reported =
                 event("Scheduler", "Node marked as ineligible: too many placements were refused", now);
             let ineligible = Change::NodeEligibility {
@@ -146,7 +146,7 @@ impl PlannerService {
             let events = Change::NodeEvents { events: BTreeMap::from([(id.clone(), vec![reported])]) };
             for change in [ineligible, events] {
                 if let Err(error) = self.core.commit(change).await {
-                    tracing::warn!(node = %id, %error, "a node could not be taken out");
+                    tracing::warn!(node = %id, %error, "the ineligibility of a node could not be recorded");
                 }
             }
         }
@@ -158,7 +158,7 @@ impl PlannerService {
         let mut accepted = check(&root, &mut plan);
         self.core.meters.time("plan.evaluate", begun.elapsed(), &[]);
         for (alloc, reason) in &accepted.refused {
-            tracing::debug!(%alloc, eval = %plan.eval_id, reason, "a placement does not fit any more");
+            tracing::debug!(%alloc, eval = %plan.eval_id, reason, "a placement was refused");
         }
         self.take_out(&root, &accepted.refusing).await;
         let whole = accepted.refused.is_empty();

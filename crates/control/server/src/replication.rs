@@ -120,7 +120,7 @@ impl Replication {
             }
             let reason = fault.to_string();
             if self.cluster.replication.failed(kind, &reason) {
-                tracing::warn!(authoritative_region = from, %kind, reason, "rows are not replicated");
+                tracing::warn!(authoritative_region = from, %kind, reason, "rows could not be replicated");
             }
             select! {
                 () = cancel.cancelled() => return,

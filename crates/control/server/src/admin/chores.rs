@@ -59,7 +59,7 @@ impl Chores {
                 () = runtime::sleep(self.until_publish()) => self.settle_keys().await,
                 _ = round.tick() => {
                     if let Err(error) = self.0.collect_expired().await {
-                        tracing::warn!(%error, "tokens whose time is over could not be removed");
+                        tracing::warn!(%error, "expired tokens could not be deleted; retrying");
                     }
                 }
             }
@@ -68,7 +68,7 @@ impl Chores {
 
     async fn settle_keys(&self) {
         if let Err(error) = self.0.settle_keys().await {
-            tracing::warn!(%error, "the root keys could not be brought in order");
+            tracing::warn!(%error, "the root keys could not be written or activated");
         }
     }
 

@@ -285,7 +285,7 @@ impl Admin {
             let admin = self.clone();
             runtime::spawn(async move {
                 if let Err(error) = admin.create_signer(active).await {
-                    tracing::warn!(%error, "no key pair can be created for identities");
+                    tracing::warn!(%error, "the key pair that signs identities could not be created");
                 }
             });
         }

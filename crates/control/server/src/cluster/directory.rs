@@ -34,7 +34,7 @@ impl Directory for caravan_members::Handle {
         (tags.cluster, tags.number) = (Some(cluster), Some(number));
         runtime::spawn(async move {
             if let Err(error) = this.set_tags(tags).await {
-                tracing::warn!(%error, "the cluster of this server cannot be shown to others");
+                tracing::warn!(%error, "the cluster of this server could not be reported to other servers");
             }
         });
     }

@@ -61,7 +61,7 @@ impl Founder {
             let again = match self.step().await {
                 Ok(again) => again,
                 Err(error) => {
-                    tracing::error!(%error, "the founding of the cluster does not go on; trying again");
+                    tracing::error!(%error, "a step of founding the cluster failed; retrying");
                     Again::Later
                 }
             };
@@ -218,7 +218,7 @@ impl Founder {
                 let _turn = promises.turn().await;
                 let is_same = |promised: Promised| promised.promise.founding == *founding;
                 if promises.promised().is_some_and(is_same) && self.cluster.identity().cluster.is_none() {
-                    tracing::info!(cluster = %founding.cluster, "the proposed cluster is not founded");
+                    tracing::info!(cluster = %founding.cluster, "the proposed cluster will not be founded");
                     self.withdraw()?;
                 }
                 Ok(Again::Now)
@@ -240,7 +240,7 @@ impl Founder {
         }
         let Some(own) = founding.number(self.cluster.promises.server()) else { return Ok(()) };
         let cluster = ClusterId(founding.cluster.0);
-        tracing::info!(%cluster, servers = members.len(), "the cluster is founded");
+        tracing::info!(%cluster, servers = members.len(), "this server founds the cluster");
         self.cluster.keyring.set_cluster_key(&promised.key)?;
         self.cluster.log.admit(cluster, ServerId(own)).await?;
         self.cluster.log.found(cluster, members).await?;

@@ -173,7 +173,7 @@ impl Cluster {
         let answer = match reply(&self.promises.own(self.cluster()), &asked.founding) {
             Reply::Store(_) => {
                 let cluster = asked.founding.cluster;
-                tracing::info!(%cluster, proposer = %asked.founding.proposer, "this server is promised");
+                tracing::info!(%cluster, proposer = %asked.founding.proposer, "promising to found a cluster");
                 promise(self, asked.founding, asked.key)?;
                 Answer::Promised
             }

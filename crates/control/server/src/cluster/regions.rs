@@ -62,7 +62,7 @@ impl Cluster {
                 Ok(Err(error)) => error.message,
                 Err(_) => "it did not answer in time".to_owned(),
             };
-            tracing::debug!(region, server = to.name, reason, "a server of another region is not reached");
+            tracing::debug!(region, server = to.name, reason, "a server of another region cannot be reached");
             failures.push(format!("server {}: {reason}", to.name));
         }
         if failures.is_empty() {

@@ -123,7 +123,7 @@ impl Voters {
                         tracing::warn!(
                             change = text,
                             error,
-                            "the membership of the cluster was not changed; trying again"
+                            "the membership of the cluster could not be changed; retrying"
                         );
                     }
                     self.failures.insert(text, error);
@@ -148,7 +148,7 @@ impl Voters {
             return;
         }
         match self.core.commit(caravan_types::command::Change::RaiseLevel { level }).await {
-            Ok(_) => tracing::info!(level, before, "the feature level of the cluster is raised"),
+            Ok(_) => tracing::info!(level, before, "the feature level of the cluster was raised"),
             Err(error) => tracing::warn!(level, before, %error, "the feature level was not raised"),
         }
     }

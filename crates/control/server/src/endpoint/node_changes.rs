@@ -116,7 +116,7 @@ impl Nodes {
         name: String,
     ) -> Result<NodeUpdated, ServerError> {
         let off = ConfirmedOff { accessor_id, name, at: self.core.now() };
-        tracing::warn!(node = %id, by = off.by(), "a node is confirmed to be off");
+        tracing::warn!(node = %id, by = off.by(), "recording the confirmation that a node is off");
         let outcome = self.core.propose(Change::NodeFence { node: id.clone(), off }).await?;
         match outcome.refused {
             None => Ok(NodeUpdated { index: outcome.index, evals: Vec::new() }),
@@ -132,7 +132,7 @@ impl Nodes {
     pub async fn purge(&self, id: &NodeId) -> Result<NodeUpdated, ServerError> {
         let node = self.row(id)?;
         if node.status == NodeStatus::Ready {
-            tracing::warn!(node = %id, "a node in contact is removed; it registers again if it still runs");
+            tracing::warn!(node = %id, "deregistering a node in contact; it registers again if it runs");
         }
         self.whole(id, |evals| NodeChange::NodeDelete { node: id.clone(), evals }).await
     }

@@ -84,7 +84,7 @@ impl HostVolumes {
                         let entry = failures.entry(id.clone()).or_default();
                         entry.0 = entry.0.saturating_add(1);
                         entry.1 = this.core.boot().plus(caravan_volumes::retry::delay(entry.0));
-                        tracing::debug!(volume = %id, %error, tries = entry.0, "a host volume is tried again");
+                        tracing::debug!(volume = %id, %error, tries = entry.0, "resuming failed; retrying");
                     }
                 }
                 drop(failures);
@@ -116,7 +116,7 @@ impl HostVolumes {
     /// Stores the plugin's error for users; logs one line for each change.
     async fn failed(&self, row: &HostVolume, error: RpcError) -> Result<(), ServerError> {
         if row.last_error != error.message {
-            tracing::warn!(volume = %row.id, node = %row.node_id, error = error.message, "a host volume's call failed; trying again");
+            tracing::warn!(volume = %row.id, node = %row.node_id, error = error.message, "a host volume's call failed; retrying");
             self.change(&row.id, |row| row.last_error.clone_from(&error.message)).await?;
         }
         Err(HostVolumeFault::Resume(error).into())

@@ -66,7 +66,7 @@ impl Book {
             let alive =
                 entry.prohibit_overlap && root.children(key).any(|child| child.status != JobStatus::Dead);
             if alive {
-                tracing::debug!(job = %key.id, "no launch: a child is still there");
+                tracing::debug!(job = %key.id, "no launch: a child job has not ended");
                 entry.until = now;
             } else {
                 due.push(Launch { key: key.clone(), at });
@@ -97,7 +97,7 @@ fn schedule(job: &Job) -> Option<(Schedule, bool)> {
         Ok(schedule) => Some((schedule, rule.prohibit_overlap)),
         Err(error) => {
             // The schedule was checked at registration, but another host may have fewer time zones.
-            tracing::error!(job = %job.id, %error, "the times of a periodic job cannot be told here");
+            tracing::error!(job = %job.id, %error, "this server cannot compute the launch times of a job");
             None
         }
     }

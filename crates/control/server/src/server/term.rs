@@ -49,7 +49,7 @@ impl LeaderTerm {
             parts.admin.settle_keys().await
         };
         if let Err(error) = settled.await {
-            tracing::error!(%error, "the root keys could not be brought in order");
+            tracing::error!(%error, "the root keys could not be written or activated");
         }
         let tracker = TaskTracker::new();
         let core = || parts.core.clone();

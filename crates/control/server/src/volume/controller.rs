@@ -290,7 +290,7 @@ impl Controllers {
                     return Ok(answer);
                 }
                 Err(error) if matches!(error.code, Code::Retryable | Code::NoPath) => {
-                    tracing::debug!(%plugin, %node, call = name, %error, "controller not reached, trying the next");
+                    tracing::debug!(%plugin, %node, call = name, %error, "call failed; trying the next node");
                     last = Some(error);
                 }
                 Err(error) => return Err(CallError::Failed { call: name, error }),

@@ -74,7 +74,7 @@ pub(super) async fn resume(reconciler: &Reconciler, volume: &Volume) -> bool {
         VolumePhase::Deleting => delete(reconciler, volume, index, None).await,
     };
     if let Err(error) = result {
-        tracing::debug!(volume = %volume.key(), %error, "taking up a volume failed");
+        tracing::debug!(volume = %volume.key(), %error, "resuming the operation of a volume failed");
     }
     reconciler.core.snapshot().volume(&volume.key()).is_none_or(|now| now.modify_index != index)
 }
@@ -265,7 +265,7 @@ pub(super) async fn postpone(
         ..volume.clone()
     };
     if is_new {
-        tracing::warn!(volume = %volume.key(), %error, "a volume's plugin call failed; trying again");
+        tracing::warn!(volume = %volume.key(), %error, "a volume's plugin call failed; retrying");
     }
     write(core, later, index).await.map(drop)
 }

@@ -163,7 +163,7 @@ impl Reconciler {
         tokio::pin!(all_over);
         if runtime::timeout(SHUTDOWN_TIMEOUT, &mut all_over).await.is_err() {
             tracing::warn!(
-                "calls to volume plugins are still under way; they are taken up after the restart"
+                "calls to volume plugins are still in progress: cancelling them; the next leader resumes them"
             );
             self.controllers.cut.cancel();
             all_over.await;
@@ -239,7 +239,7 @@ impl Reconciler {
                         return looked;
                     }
                     Err(error) => {
-                        tracing::warn!(volume = %key, alloc = %id.alloc, %error, "a claim could not be brought on; trying again");
+                        tracing::warn!(volume = %key, alloc = %id.alloc, %error, "a claim could not be advanced; retrying");
                         looked.again_at(self.later());
                     }
                 },

@@ -71,7 +71,7 @@ impl Reconciler {
                 self.seens.failed(claim, error.failure());
                 let text = error.to_string();
                 if claim.last_error != text {
-                    tracing::warn!(volume = %claim.id.volume, alloc = %claim.id.alloc, %error, "a controller call failed; trying again");
+                    tracing::warn!(volume = %claim.id.volume, alloc = %claim.id.alloc, %error, "a controller call failed; retrying");
                 }
                 let pause = caravan_volumes::retry::delay(claim.tries.saturating_add(1));
                 let next_try = self.core.now().plus(pause);
