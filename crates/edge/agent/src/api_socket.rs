@@ -30,7 +30,7 @@ pub(crate) fn open() -> Option<UnixListener> {
             Some(listener)
         }
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the API has no socket");
+            tracing::warn!(path = %path.display(), %error, "the Unix socket of the API could not be opened");
             None
         }
     }

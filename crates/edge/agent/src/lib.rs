@@ -85,7 +85,7 @@ fn start(args: Vec<String>, build: Build, level: u32) -> Result<(), AgentError> 
     }
     match open_files {
         Ok(limit) => tracing::debug!(?limit, "the limit on open files is the hard limit"),
-        Err(error) => tracing::warn!(error = caravan_sys::describe(&error), "the limit on open files stays"),
+        Err(error) => tracing::warn!(error = caravan_sys::describe(&error), "limit on open files not raised"),
     }
     let result = runtime.block_on(run::run(settings, flags, signals, logs, levels));
     // Remaining tasks have one more second to end.

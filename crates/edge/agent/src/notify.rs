@@ -11,7 +11,7 @@ pub(crate) fn ready(name: &str) {
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => send(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::debug!(%error, "the clock cannot be read for the service manager"),
+        Err(error) => tracing::debug!(%error, "the clock cannot be read; the reload is not reported"),
     }
 }
 

@@ -109,7 +109,7 @@ impl Reloader {
         if !wait.is_empty() {
             tracing::warn!(
                 fields = wait.join(", "),
-                "these fields were changed and wait for the next start of the agent"
+                "these fields were changed and take effect at the next start of the agent"
             );
         }
         let mut started = self.started.clone();
@@ -118,7 +118,7 @@ impl Reloader {
         started.limits.rpc_handshake = limits.rpc_handshake;
         started.limits.rpc_connections = limits.rpc_connections;
         self.shown.store(Arc::new(crate::shown::config(&started, &self.plugins)));
-        tracing::info!("the configuration and the certificates were read again");
+        tracing::info!("the configuration and the certificates were reloaded");
         Ok(())
     }
 }
@@ -129,7 +129,7 @@ impl Reload for Reloader {
             let words = caravan_sys::describe(&error);
             tracing::error!(
                 error = words,
-                "the configuration cannot be read again: everything stays as it was"
+                "the configuration could not be reloaded; the previous one stays in use"
             );
             words
         })

@@ -111,7 +111,7 @@ pub(crate) async fn run(
         && let Err(error) = data_dir::remove(&settings.data_dir)
     {
         let error = caravan_sys::describe(&error);
-        tracing::warn!(error, dir = %settings.data_dir.display(), "the temporary directory stays");
+        tracing::warn!(error, dir = %settings.data_dir.display(), "the temporary directory was not removed");
     }
     result.map(|_| ())
 }
@@ -152,7 +152,7 @@ async fn release_program_memory(stop: CancellationToken) {
             Ok(Ok(now)) => kept = now,
             Ok(Err(error)) => {
                 let error = caravan_sys::describe(&error);
-                tracing::debug!(error, "the memory of the program stays mapped");
+                tracing::debug!(error, "unused pages of the program could not be released");
             }
             Err(_) => return,
         }
@@ -202,7 +202,7 @@ impl Agent<'_> {
                     break Ok(self.settings.leaves.on_interrupt);
                 }
                 _ = terminate.recv() => {
-                    tracing::info!("asked to end: the agent stops");
+                    tracing::info!("termination requested: the agent stops");
                     break Ok(self.settings.leaves.on_terminate);
                 }
                 _ = hangup.recv() => {
@@ -225,7 +225,7 @@ impl Agent<'_> {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
-            tracing::warn!("asked again: the agent ends at once");
+            tracing::warn!("received a signal while stopping: the agent ends immediately");
             std::process::exit(1);
         });
         ended.map(|leaves| if leaves { Ended::Leaving } else { Ended::Staying })

@@ -200,7 +200,7 @@ impl Live {
     /// Reads the files that the settings name.
     pub(crate) fn read(settings: &TlsSettings, region: &str) -> Result<Self, AgentError> {
         if Protocol::raised(&settings.min_version) {
-            tracing::warn!(asked = settings.min_version, "TLS 1.2 is the oldest version that is spoken");
+            tracing::warn!(asked = settings.min_version, "the minimum TLS version is raised to TLS 1.2");
         }
         let http = settings.http.then(|| Acceptor::new(&settings.for_http())).transpose()?;
         let rpc = match settings.rpc {
@@ -247,7 +247,7 @@ impl Live {
         match connector.tls.named(&name("server", region)) {
             Ok(tls) => Some(TlsConnector { tls, ..connector }),
             Err(error) => {
-                tracing::warn!(region, %error, "the certificates of this region cannot be checked by their names");
+                tracing::warn!(region, %error, "no certificate can name this region; using the own region's");
                 Some(connector)
             }
         }

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-const AGAIN: &str = "the certificates were read again";
+const AGAIN: &str = "the certificates were reloaded";
 
 fn configure(agent: &Agent, text: &str) -> Result<()> {
     Ok(fs::write(agent.dir().join("agent.d/extra.hcl"), text)?)
@@ -66,7 +66,7 @@ fn a_hangup_changes_the_level_of_the_log_and_names_what_has_to_wait() -> Result<
         "{}",
         reported.text()
     );
-    agent.wait_log("everything stays as it was")?;
+    agent.wait_log("the previous one stays in use")?;
     ensure!(shown()?["LogLevel"] == "WARN");
 
     configure(&agent, "log_level = \"DEBUG\"\n")?;
@@ -85,7 +85,7 @@ fn a_level_on_the_command_line_has_the_last_word() -> Result<()> {
     reload(&agent)?;
     reload(&agent)?;
     ensure!(agent.get("/v1/agent/self")?["config"]["LogLevel"] == "INFO");
-    ensure!(!agent.log().contains("wait for the next start"), "{}", agent.log_tail());
+    ensure!(!agent.log().contains("take effect at the next start"), "{}", agent.log_tail());
     Ok(())
 }
 

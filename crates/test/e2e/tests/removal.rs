@@ -448,7 +448,7 @@ fn the_end_of_a_development_agent_empties_nothing() -> Result<()> {
     }
     agent.stop()?;
     check_all(&foreign)?;
-    ensure!(agent.log().contains("the temporary directory stays"), "{}", agent.log_tail());
+    ensure!(agent.log().contains("the temporary directory was not removed"), "{}", agent.log_tail());
     drop(foreign);
     // The directories that the agent shares with plugins; the killed agent could not unmount them.
     for mount in mounts_below(&data_dir.to_string_lossy())?.iter().rev() {

@@ -75,7 +75,7 @@ fn the_api_is_spoken_over_tls() -> Result<()> {
         fs::copy(others.path(file), certificates.path(file))?;
     }
     agent.signal(Signal::SIGHUP)?;
-    agent.wait_log("the certificates were read again")?;
+    agent.wait_log("the certificates were reloaded")?;
     let theirs = others.ca();
     let new = [("CARAVAN_ADDR", address.as_str()), ("CARAVAN_CACERT", theirs.as_str())];
     answers(&others, &agent, &new)?;

@@ -120,7 +120,7 @@ fn a_cluster_moves_to_tls_while_it_runs() -> Result<()> {
     let last = certificates.block("server", "rpc = true\n rpc_upgrade_mode = false");
     fs::write(server.dir().join("agent.d/extra.hcl"), last)?;
     server.signal(Signal::SIGHUP)?;
-    server.wait_log("the certificates were read again")?;
+    server.wait_log("the certificates were reloaded")?;
     let reported = refusal(&server, somebody(), None)?;
     ensure!(reported.contains("encrypted calls only"), "{reported}");
     let bare = Agent::launch(client(&server, String::new()))?;

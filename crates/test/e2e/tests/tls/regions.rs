@@ -145,7 +145,7 @@ fn new_certificates_are_used_without_an_end_of_open_streams() -> Result<()> {
         for (agent, region) in [(&west, "west"), (&east, "east")] {
             certificates.create(region, "server")?;
             agent.signal(Signal::SIGHUP)?;
-            agent.wait_log("the certificates were read again")?;
+            agent.wait_log("the certificates were reloaded")?;
         }
         eventually("the new certificate", || {
             if shown(&certificates, &west)? != before { Ok(()) } else { bail!("the old one") }
