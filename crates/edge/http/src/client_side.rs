@@ -151,6 +151,6 @@ impl ClientSide for Handle {
 /// Waits, for a limited time, until the client has restored its allocations after a start.
 pub(crate) async fn ready(client: &dyn ClientSide) {
     if tokio::time::timeout(RESTORE_TIMEOUT, client.restored()).await.is_err() {
-        tracing::warn!("the allocations of the earlier agent are not taken back yet");
+        tracing::warn!("the client has not restored its allocations yet");
     }
 }

@@ -126,7 +126,7 @@ async fn packed(mut response: Response<Body>, coding: Option<Coding>) -> Respons
             Body::from(packed)
         }
         Err(error) => {
-            tracing::debug!(%error, "an answer could not be packed");
+            tracing::debug!(%error, "a response could not be compressed");
             Body::from(body)
         }
     };

@@ -174,7 +174,7 @@ pub(crate) fn guarded(response: Response<Body>, call: Arc<Call>) -> Response<Bod
     }
     let ended = async move {
         let error = lost(&call).await;
-        tracing::debug!(uri = call.line.path, %error, "a stream ends: its caller's right did");
+        tracing::debug!(uri = call.line.path, %error, "a stream ends: its caller no longer has the right");
     };
     response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(ended))))
 }

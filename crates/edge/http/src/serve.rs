@@ -118,7 +118,7 @@ pub async fn serve(
     stopping.cancel();
     server.tasks.close();
     if tokio::time::timeout(SHUTDOWN_TIMEOUT, server.tasks.wait()).await.is_err() {
-        tracing::warn!("requests were still running when the agent stopped");
+        tracing::warn!("requests were still running when the listener stopped");
     }
     Ok(())
 }
@@ -144,7 +144,7 @@ impl Server {
     fn tcp(&self, stream: TcpStream, from: SocketAddr) {
         // Small answers are sent immediately too.
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "small answers may be delayed");
+            tracing::debug!(%error, "TCP_NODELAY could not be set; small responses may be delayed");
         }
         if let Some((stream, ticket)) = self.enter(stream, from) {
             self.connection(stream, ticket);
@@ -153,7 +153,7 @@ impl Server {
 
     fn tls(&self, stream: TcpStream, from: SocketAddr, acceptor: &Acceptor, patience: Duration) {
         if let Err(error) = stream.set_nodelay(true).and_then(|()| keep_alive(&stream)) {
-            tracing::debug!(%error, "a connection is not watched");
+            tracing::debug!(%error, "TCP_NODELAY or keepalive could not be set");
         }
         let Some((stream, ticket)) = self.enter(stream, from) else { return };
         let (acceptor, state, stop) = (acceptor.clone(), self.state.clone(), self.stop.clone());
@@ -175,7 +175,7 @@ impl Server {
                     talk(state, stop, stream, protocol, ticket).await
                 }
                 Ok(Err(error)) => tracing::debug!(%from, %error, "a TLS handshake failed"),
-                Err(_) => tracing::debug!(%from, "a TLS handshake took too long"),
+                Err(_) => tracing::debug!(%from, "a TLS handshake timed out"),
             }
         });
     }
@@ -186,7 +186,7 @@ impl Server {
             Entry::In(ticket) => Some((stream, ticket)),
             Entry::Out { answered: false } => None,
             Entry::Out { answered: true } => {
-                tracing::debug!(%from, "an address has too many connections");
+                tracing::debug!(%from, "a connection was refused: its address has too many");
                 self.tasks.spawn(say(stream, TOO_MANY));
                 None
             }

@@ -26,7 +26,7 @@ impl TaskApi for TaskRoutes {
         let state = self.0.clone();
         tokio::spawn(async move {
             if let Err(error) = serve(listener, state, stop).await {
-                tracing::warn!(%error, "a task's socket of the API failed");
+                tracing::warn!(%error, "serving the API on the socket of a task failed");
             }
         });
     }

@@ -59,7 +59,7 @@ pub(crate) fn upgrade(call: Arc<Call>, parse: Parse, upgrade: Option<OnUpgrade>)
                 let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
                 run(socket, &call, asked, handshake).await;
             }
-            Err(error) => tracing::debug!(%error, "a websocket was not begun"),
+            Err(error) => tracing::debug!(%error, "a websocket could not be opened"),
         }
     });
     let mut reply = Reply::empty().status(StatusCode::SWITCHING_PROTOCOLS);
