@@ -22,7 +22,7 @@ pub(crate) fn install(plugin: &str) {
     let filter = Targets::new().with_default(LevelFilter::DEBUG).with_targets(quiet);
     let lines = Lines { module: plugin.to_owned() };
     if tracing_subscriber::registry().with(lines.with_filter(filter)).try_init().is_err() {
-        tracing::debug!("the program has its own log");
+        tracing::debug!("the program has set its own log subscriber, which stays in use");
     }
 }
 

@@ -36,7 +36,7 @@ impl Health for HostServices {
 #[async_trait]
 impl GrpcController for HostServices {
     async fn shutdown(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
-        tracing::debug!("the agent ends the plugin");
+        tracing::debug!("the agent requested the plugin to shut down");
         self.cancel.cancel();
         Ok(Response::new(Empty {}))
     }
