@@ -165,7 +165,7 @@ impl Channel {
             // An item that cannot be encoded ends the input, because an input stream cannot carry errors.
             let input = input
                 .map(|item| encode(M::NAME, &item))
-                .inspect_err(|error| tracing::error!(method = M::NAME, %error, "an input is not sent"))
+                .inspect_err(|error| tracing::error!(method = M::NAME, %error, "an input cannot be encoded"))
                 .take_while(|item| std::future::ready(item.is_ok()))
                 .filter_map(|item| std::future::ready(item.ok()));
             let input = stream::once(std::future::ready(first)).chain(input);

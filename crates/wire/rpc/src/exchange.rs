@@ -123,7 +123,7 @@ async fn connect(options: ConnectOptions, mut state: OwnedMutexGuard<State>) {
             state.connection = Some(Connection { frames: frames(io), target });
         }
         Err(error) => {
-            tracing::debug!(target_server = %target, %error, "no connection for short messages");
+            tracing::debug!(target_server = %target, %error, "connecting for short messages failed");
             state.failed = Some(Instant::now());
         }
     }

@@ -189,7 +189,7 @@ impl RpcServer {
             let greeting = Arc::clone(&greeting);
             connections.spawn(async move {
                 if let Err(error) = connection(stream, refusal, &options, &greeting, cancel).await {
-                    tracing::debug!(%from, %error, "an RPC connection was refused");
+                    tracing::debug!(%from, %error, "an RPC connection was refused or failed");
                 }
                 drop((permit, ticket));
             });
@@ -298,7 +298,7 @@ async fn talk(
             tokio::select! {
                 () = closed => {}
                 () = entry.revoked() => {
-                    tracing::info!(%peer, "the way back to a client is closed: its secret is not good any more");
+                    tracing::info!(%peer, "a client's reverse connection is closed: its secret was revoked");
                     cut.cut();
                 }
                 () = cancel.cancelled() => {}

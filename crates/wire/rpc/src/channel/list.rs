@@ -42,7 +42,7 @@ impl ServerList {
             return Err(RpcError::unavailable(failures.join("; ")));
         }
         for failure in failures {
-            tracing::warn!(failure, "a server is not taken into the list");
+            tracing::warn!(failure, "a server was not added to the list");
         }
         self.0.targets.set_fallback(list.clone());
         self.0.targets.set(list);
