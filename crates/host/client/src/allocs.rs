@@ -66,7 +66,7 @@ impl Allocs {
 
     /// Restores an allocation that an earlier agent ran.
     pub(crate) fn restore(&self, alloc: Allocation, records: BTreeMap<String, TaskRecord>) {
-        tracing::info!(alloc = %alloc.id, name = alloc.name, "taking back allocation");
+        tracing::info!(alloc = %alloc.id, name = alloc.name, "restoring allocation");
         self.begin(Arc::new(alloc), records, Vec::new());
     }
 

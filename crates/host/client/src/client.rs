@@ -294,7 +294,7 @@ fn share(config: &ClientConfig) -> Vec<PathBuf> {
             Ok(false) => {}
             Err(error) => tracing::warn!(
                 path = %dir.display(), error = caravan_sys::describe(&error),
-                "the directory cannot be made shared: mounts of CSI plugins in their own root will not be seen"
+                "directory cannot be shared: mounts of CSI plugins in their own root do not reach the host"
             ),
         }
     }
@@ -400,7 +400,7 @@ impl Service {
         shutdown.cancel();
         stop.cancel();
         if staying.await.is_err() {
-            tracing::error!("the contact with the servers panicked");
+            tracing::error!("the task that keeps contact with the servers panicked");
         }
         allocs.ended().await;
         volumes.ended().await;
@@ -536,7 +536,7 @@ impl Handle {
     pub async fn signal(&self, alloc: &AllocId, task: Option<&str>, signal: &str) -> Result<(), ClientError> {
         let known = signal.is_empty() || caravan_sys::process::signal_number(signal).is_ok();
         if !known {
-            tracing::warn!(%alloc, signal, "there is no such signal: SIGINT is sent instead");
+            tracing::warn!(%alloc, signal, "unknown signal: sending SIGINT instead");
         }
         self.allocs.get(alloc)?.signal(task, if known { signal } else { "SIGINT" }).await
     }

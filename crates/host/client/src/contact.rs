@@ -223,7 +223,7 @@ async fn keep_lease(parts: &ContactParts) {
                 tokio::time::sleep(pace.pause()).await;
             }
             Err(error) => {
-                tracing::debug!(%error, "the servers are not reached yet");
+                tracing::debug!(%error, "a heartbeat before registration failed; retrying");
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
         }
@@ -285,7 +285,7 @@ async fn live(
         }
         match answered(parts, pace.patience(), parts.link.servers.heartbeat(heartbeat(parts))).await {
             Ok(contact) if contact.unknown => {
-                tracing::warn!("the servers do not know this node any more: registering again");
+                tracing::warn!("the servers no longer have a record of this node; registering again");
                 return pace;
             }
             Ok(contact) => {
@@ -326,7 +326,7 @@ async fn tell_events(parts: &ContactParts, registered: watch::Receiver<bool>) {
             Ok(_) => backoff.reset(),
             Err(error) => {
                 parts.link.identity.refused(&error);
-                tracing::debug!(%error, events = events.len(), "node events wait for the servers");
+                tracing::debug!(%error, events = events.len(), "node events cannot be sent; retrying");
                 parts.node.give_back(events);
                 tokio::time::sleep(backoff.delay()).await;
             }
@@ -353,7 +353,7 @@ async fn follow_allocs(parts: &ContactParts, allocs: &Allocs, registered: watch:
                 }
                 Err(error) => {
                     parts.link.identity.refused(&error);
-                    tracing::debug!(%error, "the stream of allocations broke");
+                    tracing::debug!(%error, "the stream of allocations failed");
                 }
             }
         }

@@ -48,7 +48,7 @@ impl Cores {
         let (available, shared) = match look(config) {
             Ok(found) => found.unzip(),
             Err(why) => {
-                tracing::warn!(why, "tasks cannot be held to processors: none can be reserved");
+                tracing::warn!(why, "tasks cannot be confined to processors: no cores can be reserved");
                 (None, None)
             }
         };
@@ -146,7 +146,7 @@ impl Cores {
             }
             Err(error) => {
                 let why = caravan_sys::describe(&error);
-                tracing::error!(cpus, why, "tasks cannot be kept off the processors that others reserved");
+                tracing::error!(cpus, why, "tasks cannot be confined to processors that are not reserved");
             }
         }
     }

@@ -190,7 +190,7 @@ impl DeviceManager {
         };
         if changed {
             let counts = plugin.groups.lock().iter().map(|group| group.instances.len()).sum::<usize>();
-            tracing::info!(plugin = plugin.plugin.name(), devices = counts, "devices");
+            tracing::info!(plugin = plugin.plugin.name(), devices = counts, "plugin reported devices");
             let mut all: Vec<DeviceGroup> =
                 self.inner.plugins.iter().flat_map(|plugin| plugin.groups.lock().clone()).collect();
             all.sort_by(|a, b| (&a.vendor, &a.kind, &a.name).cmp(&(&b.vendor, &b.kind, &b.name)));

@@ -96,7 +96,7 @@ impl DriverManager {
                 while let Some(event) = events.recv().await {
                     let DriverEvent { alloc_id, task_name, message, details } = event;
                     let Ok(alloc) = allocs.get(&AllocId::from(alloc_id.as_str())) else {
-                        tracing::debug!(alloc = alloc_id, message, "event of a task that is not here");
+                        tracing::debug!(alloc = alloc_id, message, "ignored event of an unknown allocation");
                         continue;
                     };
                     let mut event = TaskEvent::new(event::DRIVER, clock::now());
@@ -136,7 +136,10 @@ impl DriverManager {
     fn reported(&self, name: &str, found: Fingerprint) {
         let mut logged = self.logged.lock();
         if logged.get(name) != Some(&found) {
-            tracing::info!(driver = name, state = %found.state, description = found.description, "driver");
+            tracing::info!(
+                driver = name, state = %found.state, description = found.description,
+                "driver fingerprint changed"
+            );
             logged.insert(name.to_owned(), found.clone());
         }
         drop(logged);

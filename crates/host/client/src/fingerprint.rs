@@ -119,7 +119,7 @@ pub(crate) fn read(
 fn text(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
     std::fs::read_to_string(path).unwrap_or_else(|error| {
-        tracing::debug!(path = %path.display(), %error, "cannot be read for the node's attributes");
+        tracing::debug!(path = %path.display(), %error, "a file for the node's attributes cannot be read");
         String::new()
     })
 }

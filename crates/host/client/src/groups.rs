@@ -32,7 +32,7 @@ pub(crate) fn settle(parent: &str) -> String {
             tracing::warn!(
                 parent,
                 why,
-                "systemd delegates no control group to the agent: limits of tasks may not be enforced"
+                "the control group for tasks cannot be prepared: limits of tasks may not be enforced"
             );
             parent.to_owned()
         }

@@ -232,7 +232,7 @@ impl HostVolumes {
             }
             return Err(fault);
         }
-        tracing::info!(volume = %volume.id, name = volume.name, path = made.host_path, "host volume made");
+        tracing::info!(volume = %volume.id, name = volume.name, path = made.host_path, "host volume ready");
         self.offer();
         Ok(made)
     }
@@ -264,7 +264,7 @@ impl HostVolumes {
         match self.inner.plugins.delete(plugin, volume, path).await {
             Ok(()) => true,
             Err(fault) => {
-                tracing::warn!(volume = %volume.id, error = %fault, "what a failed creation left could not be deleted");
+                tracing::warn!(volume = %volume.id, error = %fault, "a volume whose creation failed cannot be deleted");
                 false
             }
         }
@@ -343,7 +343,7 @@ impl HostVolumes {
             if self.inner.fixed.contains_key(&volume.name) {
                 tracing::warn!(
                     id = %volume.id, name = volume.name, namespace = %volume.namespace,
-                    "a host volume that a user made is not offered: the agent's configuration has one of its name"
+                    "a host volume of a user is not offered: a configured volume has the same name"
                 );
                 continue;
             }

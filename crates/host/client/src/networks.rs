@@ -355,7 +355,7 @@ impl Networks {
             return;
         }
         if let Err(reason) = self.on_bridge(|bridge, _| bridge.remove()).await {
-            tracing::warn!(reason, "the bridge stays");
+            tracing::warn!(reason, "the bridge cannot be removed");
         }
     }
 }
@@ -375,7 +375,10 @@ impl Inner {
         tokio::task::spawn_blocking(move || {
             while let Some(moved) = inner.next_moved() {
                 if let Err(fault) = moved.remove_connections() {
-                    tracing::warn!(error = describe(&fault), "tracked connections of moved ports stay");
+                    tracing::warn!(
+                        error = describe(&fault),
+                        "tracked connections of moved ports cannot be removed"
+                    );
                 }
             }
         });

@@ -55,7 +55,7 @@ impl Reporter {
                 Ok(_) => backoff.reset(),
                 Err(error) => {
                     identity.refused(&error);
-                    tracing::debug!(%error, updates = batch.len(), "status updates wait for the servers");
+                    tracing::debug!(%error, updates = batch.len(), "status updates cannot be sent; retrying");
                     self.give_back(batch);
                     tokio::time::sleep(backoff.delay()).await;
                 }

@@ -64,7 +64,7 @@ pub(crate) async fn mind(alloc: AllocState, planner: Arc<Planner>, link: Link) {
             reported_faults.clone_from(&faults);
             faults
                 .iter()
-                .for_each(|fault| tracing::warn!(alloc = %alloc.id(), fault, "a service is left out"));
+                .for_each(|fault| tracing::warn!(alloc = %alloc.id(), fault, "a service is not registered"));
         }
         let mut again = None;
         if reported.is_none() && services.is_empty() && !may_have {
@@ -76,7 +76,7 @@ pub(crate) async fn mind(alloc: AllocState, planner: Arc<Planner>, link: Link) {
                     reported = Some(services);
                 }
                 Err(error) => {
-                    tracing::debug!(alloc = %alloc.id(), %error, "services wait for the servers");
+                    tracing::debug!(alloc = %alloc.id(), %error, "services cannot be reported; retrying");
                     again = Some(backoff.delay());
                 }
             }

@@ -54,7 +54,7 @@ impl Sockets {
                 api.serve(listener, stop.clone());
                 open.insert(task.to_owned(), stop.drop_guard());
             }
-            Err(error) => tracing::warn!(task, %error, "the task does not get its socket of the API"),
+            Err(error) => tracing::warn!(task, %error, "the API socket of a task cannot be opened"),
         }
     }
 

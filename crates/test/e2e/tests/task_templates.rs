@@ -276,7 +276,7 @@ fn a_killed_agent_neither_repeats_nor_forgets_what_changed() -> Result<()> {
     agent.kill_9()?;
     agent.run()?;
     agent.wait_alloc("app", "running")?;
-    agent.wait_log("the templates of a running task were taken up")?;
+    agent.wait_log("the templates of a running task were restored")?;
     // Only the notification of a later change proves that unchanged values caused none.
     put(&agent, "nomad/jobs/app", &json!({"v": "two"}))?;
     output(&agent, &alloc, "told of two at ")?;

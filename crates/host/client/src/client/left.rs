@@ -53,7 +53,10 @@ pub(super) fn end_mounts(config: &ClientConfig, shared: &[PathBuf]) {
         let left = match end_mounts_below(dir, depth, itself) {
             Ok(left) => left,
             Err(error) => {
-                tracing::warn!(dir = %dir.display(), error = caravan_sys::describe(&error), "mounts stay");
+                tracing::warn!(
+                    dir = %dir.display(), error = caravan_sys::describe(&error),
+                    "mounts below the directory cannot be removed"
+                );
                 continue;
             }
         };

@@ -173,7 +173,10 @@ impl LeftMounts {
         for place in places {
             let rest = self.look(&place).await;
             if let Some(words) = rest.describe() {
-                tracing::warn!(plugin = %place.plugin, dir = %place.dir.display(), words, "a plugin left mounts");
+                tracing::warn!(
+                    plugin = %place.plugin, dir = %place.dir.display(), words,
+                    "a plugin left mounts or files, or its directory cannot be examined"
+                );
                 let details = BTreeMap::from([
                     ("plugin_id".to_owned(), place.plugin.to_string()),
                     ("path".to_owned(), place.dir.display().to_string()),
@@ -225,7 +228,7 @@ impl LeftMounts {
             }
         };
         let rest = result.unwrap_or_else(|error| {
-            tracing::warn!(dir = %place.dir.display(), error, "mounts of a plugin cannot be looked at");
+            tracing::warn!(dir = %place.dir.display(), error, "mounts of a plugin cannot be examined");
             Rest { error: Some(error), ..Rest::default() }
         });
         self.note(place, &rest);

@@ -22,7 +22,7 @@ impl VolumeManager {
     pub(crate) fn adopt(&self, is_live: impl Fn(&AllocId) -> bool) {
         let entries: Vec<ClaimEntry> = self.lock().entries().cloned().collect();
         for entry in entries.iter().filter(|e| !is_live(&e.claim.alloc) || e.phase > MountPhase::Mounted) {
-            tracing::info!(volume = %entry.claim.volume, alloc = %entry.claim.alloc, "ending a left-over claim");
+            tracing::info!(volume = %entry.claim.volume, alloc = %entry.claim.alloc, "releasing a stale claim");
             self.release(entry.claim.clone());
         }
         for entry in entries.iter().filter(|e| is_live(&e.claim.alloc) && e.renewing) {
@@ -74,18 +74,18 @@ impl VolumeManager {
                 Ok(outcome) => outcome,
                 Err(error) => {
                     let error = caravan_sys::describe(&error);
-                    tracing::warn!(dir = %dir.display(), error, "left-over mounts stay");
+                    tracing::warn!(dir = %dir.display(), error, "left-over mounts cannot be removed");
                     continue;
                 }
             };
             for path in outcome.ended {
                 let path = path.display().to_string();
-                tracing::warn!(path, "ended a mount that no claim knows");
+                tracing::warn!(path, "unmounted a mount without a claim");
                 let details = BTreeMap::from([("path".to_owned(), path)]);
                 self.inner.node.event("Storage", "Ended a mount that no claim knows", details);
             }
             for mount in outcome.left {
-                tracing::warn!(%mount, "a mount that no claim knows stays");
+                tracing::warn!(%mount, "a mount without a claim was not removed");
                 let details = BTreeMap::from([
                     ("path".to_owned(), mount.path.display().to_string()),
                     ("error".to_owned(), mount.reason.to_string()),
@@ -119,7 +119,7 @@ fn remove_unknown(dir: &Path, root: &Path, places: &[VolumePaths]) {
         if !places.iter().any(|p| p.publish.starts_with(&path) || p.staging.starts_with(&path))
             && let Err(fault) = open_beneath(&path)
         {
-            tracing::debug!(%fault, "a left-over directory cannot be opened");
+            tracing::debug!(%fault, "a left-over directory cannot be unsealed");
         }
         let meta = path.symlink_metadata();
         if meta.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
@@ -132,7 +132,7 @@ fn remove_unknown(dir: &Path, root: &Path, places: &[VolumePaths]) {
             Err(_) => false,
         };
         if empty && let Err(fault) = clear(&path, root) {
-            tracing::debug!(%fault, "a left-over directory stays");
+            tracing::debug!(%fault, "a left-over directory cannot be removed");
         }
     }
 }

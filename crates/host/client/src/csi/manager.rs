@@ -137,14 +137,14 @@ impl Manager {
             if instances.contains_key(&key) {
                 continue;
             }
-            tracing::info!(plugin = %key.1, role = key.0.as_str(), alloc = %registration.alloc, "serving plugin");
+            tracing::info!(plugin = %key.1, role = key.0.as_str(), alloc = %registration.alloc, "plugin serves");
             let slot = self.start(key.clone(), registration, cancel);
             instances.insert(key, slot);
             changed = true;
         }
         drop(instances);
         for key in gone {
-            tracing::info!(plugin = %key.1, role = key.0.as_str(), "plugin is gone");
+            tracing::info!(plugin = %key.1, role = key.0.as_str(), "plugin stopped serving");
             self.inner.node.remove_plugin(key.0, &key.1);
         }
         if changed {

@@ -90,7 +90,7 @@ impl Prober {
             let _ = reply.send(result);
         });
         if let Err(error) = started {
-            tracing::warn!(%error, "no thread for work at a mount");
+            tracing::warn!(%error, "the thread for work at a mount cannot be started");
             return None;
         }
         tokio::time::timeout(limit, answer).await.ok()?.ok()
@@ -114,7 +114,7 @@ impl Inner {
         let (worker, jobs) = mpsc::channel::<Job>();
         let thread = std::thread::Builder::new().name("mount-prober".to_owned()).stack_size(128 * 1024);
         if let Err(error) = thread.spawn(move || jobs.into_iter().for_each(|job| job())) {
-            tracing::warn!(%error, "no thread for looking at mounts");
+            tracing::warn!(%error, "the thread that checks mounts cannot be started");
             return None;
         }
         worker.send(job).ok()?;

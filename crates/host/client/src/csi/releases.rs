@@ -188,7 +188,7 @@ pub(super) fn end(path: &Path, how: How) -> Result<(), CsiFault> {
 pub(super) fn clear(path: &Path, root: &Path) -> Result<(), CsiFault> {
     let gone = |result: std::io::Result<()>| match result {
         Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
-            tracing::warn!(path = %path.display(), "a plugin left something where it had mounted; it stays");
+            tracing::warn!(path = %path.display(), "a plugin left files at a mount path; they are kept");
             Ok(())
         }
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

@@ -48,11 +48,11 @@ impl Reports {
                 match self.send(claim, generation, step.clone()).await {
                     Ok(()) => return,
                     Err(error) if is_refusal(error.code) => {
-                        tracing::warn!(volume = %claim.volume, alloc = %claim.alloc, ?step, %error, "the servers refuse a report of a claim");
+                        tracing::warn!(volume = %claim.volume, alloc = %claim.alloc, ?step, %error, "the servers refused a claim report");
                         return;
                     }
                     Err(error) => {
-                        tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, %error, "a report of a claim waits for the servers");
+                        tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, %error, "a claim report cannot be sent; retrying");
                         tokio::time::sleep(backoff.delay()).await;
                     }
                 }

@@ -119,7 +119,7 @@ impl VolumeManager {
                 last.reported.clone_from(&last.usage);
                 last.at = Some(now);
             }
-            Err(error) => tracing::debug!(%error, "the use of volumes is told later"),
+            Err(error) => tracing::debug!(%error, "the usage of volumes cannot be reported yet"),
         }
     }
 
@@ -150,11 +150,11 @@ impl VolumeManager {
         match answer {
             Ok(Ok(reported)) => Some(usage(&reported, clock::now())),
             Ok(Err(error)) => {
-                tracing::debug!(volume = %entry.claim.volume, %error, "the plugin does not tell how full a volume is");
+                tracing::debug!(volume = %entry.claim.volume, %error, "the plugin failed to report a volume's usage");
                 None
             }
             Err(_) => {
-                tracing::debug!(volume = %entry.claim.volume, "the plugin takes too long to tell how full a volume is");
+                tracing::debug!(volume = %entry.claim.volume, "the plugin did not report a volume's usage in time");
                 None
             }
         }

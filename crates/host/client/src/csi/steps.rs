@@ -135,7 +135,7 @@ impl VolumeManager {
                 NodeAction::Call(call) => self.call(steps, entry, call).await?,
                 NodeAction::Unmount(spot, how) => {
                     let path = at(&entry.on_host()?, spot).clone();
-                    tracing::warn!(volume = %entry.claim.volume, path = %path.display(), ?how, "ending a mount without its plugin");
+                    tracing::warn!(volume = %entry.claim.volume, path = %path.display(), ?how, "unmounting without its plugin");
                     self.work_at(steps, &entry, spot, move || end(&path, how)).await?;
                     steps.tries.note_unmount(spot);
                     steps.progress += 1;
@@ -305,7 +305,7 @@ impl VolumeManager {
             self.write_later(entry);
         }
         if let Err(error) = result {
-            tracing::info!(volume = %steps.claim.volume, alloc = %steps.claim.alloc, %error, "a call of the node failed");
+            tracing::info!(volume = %steps.claim.volume, alloc = %steps.claim.alloc, %error, "a node plugin call failed");
             steps.last = Some(error.into());
         }
         Ok(())
@@ -408,7 +408,7 @@ impl VolumeManager {
         let place = place.map(|path| path.display().to_string()).unwrap_or_default();
         let ledger = if made { "its mount has ended" } else { "no mount there ever succeeded" };
         let words = format!("{fault}; nothing is mounted at {place}, and {ledger}: the claim goes on");
-        tracing::warn!(volume = %entry.claim.volume, alloc = %entry.claim.alloc, words, "a plugin refuses to undo what is not there");
+        tracing::warn!(volume = %entry.claim.volume, alloc = %entry.claim.alloc, words, "plugin error ignored: no mount exists");
         if steps.goal == Goal::Release {
             steps.words.push(words);
         }

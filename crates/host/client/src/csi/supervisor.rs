@@ -147,7 +147,7 @@ impl PluginTask {
             && let Err(error) = std::fs::remove_file(&link)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %link.display(), %error, "a link to a socket directory stays");
+            tracing::warn!(path = %link.display(), %error, "a link to a socket directory cannot be removed");
         }
     }
 

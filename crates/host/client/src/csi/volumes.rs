@@ -169,7 +169,7 @@ impl VolumeManager {
             };
             let now = why.to_string();
             if now != reason {
-                tracing::info!(volume = %claim.id.volume, alloc = %claim.id.alloc, reason = now, "mounting a volume waits");
+                tracing::info!(volume = %claim.id.volume, alloc = %claim.id.alloc, reason = now, "the volume mount waits");
                 waits.send_replace(now.clone());
                 reason = now;
             }
@@ -471,10 +471,10 @@ pub(super) fn seal(path: &Path) {
     match seal_beneath(path) {
         Ok(Some(Seal::Immutable) | None) => {}
         Ok(Some(Seal::Mode)) => {
-            tracing::debug!(path = %path.display(), "the file system knows no immutable files: only the superuser may write beneath the mount");
+            tracing::debug!(path = %path.display(), "the file system has no immutable files: the superuser can write beneath the mount");
         }
         Err(error) => {
-            tracing::warn!(path = %path.display(), error = caravan_sys::describe(&error), "what lies beneath the mount stays writable");
+            tracing::warn!(path = %path.display(), error = caravan_sys::describe(&error), "the path beneath the mount stays writable");
         }
     }
 }

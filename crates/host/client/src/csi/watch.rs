@@ -39,7 +39,7 @@ pub(super) fn listen(changed: &Arc<Notify>) -> Option<EndOfChanges> {
     };
     begin()
         .inspect_err(|error| {
-            tracing::warn!(error, "changes of the mount table are only noticed by looking now and then")
+            tracing::warn!(error, "changes of the mount table are only detected by the periodic check")
         })
         .ok()
 }

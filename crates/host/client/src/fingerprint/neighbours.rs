@@ -156,7 +156,7 @@ async fn look_after(neighbour: Neighbour, node: NodeState) {
         let pause = match looked.unwrap_or_else(|_| Err(format!("no answer within {}s", TIMEOUT.as_secs()))) {
             Ok(found) => {
                 if !std::mem::replace(&mut there, true) {
-                    tracing::info!(what, "a neighbour of the node answers");
+                    tracing::info!(what, "an integration of the node answers");
                 }
                 node.put_attributes(neighbour.keys().map(|(_, key)| key), found);
                 failures = 0;
@@ -167,10 +167,10 @@ async fn look_after(neighbour: Neighbour, node: NodeState) {
                 failures += 1;
                 if there && failures >= FAILURES {
                     there = false;
-                    tracing::warn!(what, error, "a neighbour of the node does not answer any more");
+                    tracing::warn!(what, error, "an integration of the node no longer answers");
                     node.put_attributes(neighbour.keys().map(|(_, key)| key), BTreeMap::new());
                 } else if failures == 1 {
-                    tracing::debug!(what, error, "a neighbour of the node does not answer");
+                    tracing::debug!(what, error, "an integration of the node does not answer");
                 }
                 backoff.delay()
             }

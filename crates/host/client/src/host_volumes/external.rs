@@ -171,7 +171,10 @@ async fn run(
     group.0 = None;
     if !output.stderr.is_empty() {
         let shown = &output.stderr[..output.stderr.len().min(LOGGED)];
-        tracing::debug!(plugin = id, operation, stderr = %String::from_utf8_lossy(shown).trim_end(), "host volume plugin wrote");
+        tracing::debug!(
+            plugin = id, operation, stderr = %String::from_utf8_lossy(shown).trim_end(),
+            "host volume plugin wrote to standard error"
+        );
     }
     Ok(Ended { status: output.status, stdout: output.stdout })
 }

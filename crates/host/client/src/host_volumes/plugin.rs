@@ -73,7 +73,7 @@ impl Plugins {
                 Ok(version) => {
                     found.entry(id).or_insert(version);
                 }
-                Err(error) => tracing::warn!(plugin = id, %error, "host volume plugin does not work"),
+                Err(error) => tracing::warn!(plugin = id, %error, "fingerprint of host volume plugin failed"),
             }
         }
         found

@@ -170,7 +170,7 @@ impl Plugged {
                 left.namespace = PathBuf::new();
             }
             if let Err(failed) = self.run(move |runtime| runtime.del(&left)).await {
-                tracing::warn!(%alloc, failed.reason, "an earlier network of an allocation is not removed");
+                tracing::warn!(%alloc, failed.reason, "an allocation's earlier network cannot be removed");
             }
         }
         let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(2));
@@ -179,7 +179,7 @@ impl Plugged {
             match self.add(&ask, &boot).await {
                 Ok(status) => return Ok(Arc::new(status)),
                 Err(failed) => {
-                    tracing::warn!(%alloc, attempt, failed.reason, "a network cannot be made");
+                    tracing::warn!(%alloc, attempt, failed.reason, "a network cannot be created");
                     let is_last = !failed.is_passing || attempt == SET_UP_ATTEMPTS;
                     let reason = first.get_or_insert(failed.reason);
                     if is_last {
@@ -212,7 +212,7 @@ impl Plugged {
             Ok(()) => status(record).ok(),
             Err(failed) => {
                 let sentence = format!("network configuration check failed, made again: {}", failed.reason);
-                tracing::warn!(alloc = %record.alloc, sentence, "the network of an allocation differs");
+                tracing::warn!(alloc = %record.alloc, sentence, "check failed: creating the network again");
                 let _ending = repairs.send(sentence);
                 None
             }
@@ -364,9 +364,9 @@ impl Plugged {
         for alloc in orphans {
             let alone = self.alone(&alloc).await;
             match self.remove(&alloc).await {
-                Ok(()) => tracing::info!(%alloc, "the network of an ended allocation is removed"),
+                Ok(()) => tracing::info!(%alloc, "the network of an ended allocation was removed"),
                 Err(failed) => {
-                    tracing::debug!(%alloc, failed.reason, "the network of an ended allocation stays")
+                    tracing::debug!(%alloc, failed.reason, "an ended allocation's network cannot be removed")
                 }
             }
             self.close(&alloc, alone);
@@ -387,7 +387,7 @@ impl Plugged {
                     records.values().filter(|record| record.list.name() == list.name()).collect();
                 if let Err(fault) = inner.runtime.gc(list, &valid) {
                     let error = describe(&fault);
-                    tracing::warn!(network = list.name(), error, "plugins did not remove what is left over");
+                    tracing::warn!(network = list.name(), error, "plugins cannot remove left-over resources");
                 }
             }
             drop(places);
@@ -450,7 +450,7 @@ struct Failed {
 /// Undoes an addition whose result cannot be used.
 fn undone(runtime: &Runtime, record: &Attached, fault: CniFault) -> CniFault {
     if let Err(left) = runtime.del(record) {
-        tracing::warn!(alloc = %record.alloc, error = describe(&left), "an addition to a network is not undone");
+        tracing::warn!(alloc = %record.alloc, error = describe(&left), "a network addition cannot be undone");
     }
     fault
 }

@@ -159,7 +159,7 @@ impl Binds {
         while let Some(target) = self.targets.pop() {
             if let Err(error) = target.end() {
                 let error = caravan_sys::describe(&error);
-                tracing::warn!(path = %target.path().display(), error, "a volume stays bound in a task directory");
+                tracing::warn!(path = %target.path().display(), error, "a bound volume cannot be unmounted");
             }
         }
     }

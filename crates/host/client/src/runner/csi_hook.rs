@@ -158,7 +158,7 @@ impl CsiHook {
                         unreported = Some((due.unwrap_or_else(|| Instant::now() + SHORT), reason));
                     }
                     Err(error) => {
-                        tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, %error, "a claim waits for the servers");
+                        tracing::debug!(volume = %claim.volume, alloc = %claim.alloc, %error, "a claim call failed; retrying");
                     }
                 }
             }

@@ -228,7 +228,7 @@ impl DiskHook {
             ),
             Err(why) => format!("The data of allocation {previous} could not be taken over: {why}"),
         };
-        tracing::warn!(alloc = %alloc.id, %previous, why = text, "data is not taken over as it was");
+        tracing::warn!(alloc = %alloc.id, %previous, why = text, "the ephemeral disk was not fully moved");
         cx.note(&text);
     }
 

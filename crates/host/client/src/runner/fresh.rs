@@ -14,11 +14,11 @@ const MADE_WITH_THE_FILE_SYSTEM: &str = "lost+found";
 pub(super) fn give(root: &Path, owner: Owner) {
     match try_give(root, owner) {
         Ok(true) => {
-            tracing::info!(path = %root.display(), ?owner, "gave a new volume to the task's user");
+            tracing::info!(path = %root.display(), ?owner, "set the task's user as owner of an empty volume");
         }
         Ok(false) => {}
         Err(error) => {
-            tracing::debug!(path = %root.display(), %error, "a new volume stays with the superuser");
+            tracing::debug!(path = %root.display(), %error, "the owner of a volume cannot be changed");
         }
     }
 }

@@ -39,7 +39,10 @@ pub(crate) fn sweep(state_dir: &Path, here: impl Fn(&AllocId) -> bool) -> Result
             continue;
         }
         if let Err(error) = netns::let_go(&entry.path()) {
-            tracing::warn!(network = %entry.path().display(), error = describe(&error), "a network is left over");
+            tracing::warn!(
+                network = %entry.path().display(), error = describe(&error),
+                "a left-over network namespace cannot be removed"
+            );
         }
     }
     Ok(())
@@ -209,7 +212,7 @@ impl NetworkHook {
             ("NOMAD_ALLOC_ID", alloc.id.as_str()),
         ] {
             if let Err(bad) = arguments.set(name, value) {
-                tracing::warn!(alloc = %alloc.id, %bad, "a fact about the allocation is left out for CNI plugins");
+                tracing::warn!(alloc = %alloc.id, %bad, "an invalid argument for CNI plugins is omitted");
             }
         }
         Ok(arguments)
@@ -250,7 +253,7 @@ impl AllocHook for NetworkHook {
         let Some(path) = own_network(&self.state_dir, &cx.alloc()) else { return };
         let gone = tokio::task::spawn_blocking(move || netns::let_go(&path));
         if let Ok(Err(error)) = gone.await {
-            tracing::warn!(alloc = %cx.id(), error = describe(&error), "the allocation's network is left over");
+            tracing::warn!(alloc = %cx.id(), error = describe(&error), "a network namespace cannot be removed");
         }
         self.made.destroy(&cx.id()).await;
     }

@@ -172,7 +172,7 @@ impl TaskRunner {
     async fn adopt_directories(&self) {
         let Some(plan) = self.plan() else { return };
         if let Err(why) = TaskDirHook::adopt(&self.alloc, &plan).await {
-            tracing::warn!(alloc = %plan.alloc.id, task = %self.name, why, "directories of a task are not as they should be");
+            tracing::warn!(alloc = %plan.alloc.id, task = %self.name, why, "directories of a task cannot be secured");
             let words = format!("task_dir: a directory of the task cannot be secured: {why}");
             self.emit(self.event(event::HOOK_MESSAGE).message(words));
         }
@@ -421,7 +421,7 @@ impl TaskRunner {
     async fn remove_remains(&mut self) {
         let Some((driver, id)) = self.remains.take() else { return };
         if let Err(error) = driver.destroy(&id, true).await {
-            tracing::debug!(task = %id, %error, "the driver keeps something of an ended task");
+            tracing::debug!(task = %id, %error, "the driver cannot remove the data of an ended task");
         }
     }
 

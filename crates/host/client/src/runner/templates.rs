@@ -226,7 +226,7 @@ impl TaskTemplates {
         }
         let notes: Vec<Note> = self.items.iter().map(|item| item.note.clone()).collect();
         if let Err(error) = note::store(self.places.dirs(), &notes) {
-            tracing::warn!(task = %self.task, %error, "what the templates said cannot be noted");
+            tracing::warn!(task = %self.task, %error, "the record of the templates cannot be stored");
         }
     }
 
@@ -250,14 +250,14 @@ impl TaskTemplates {
                         };
                     }
                 }
-                tracing::info!(task = %plan.name, "the templates of a running task were taken up");
+                tracing::info!(task = %plan.name, "the templates of a running task were restored");
                 Ok(Some(templates))
             }
             None => Ok(None),
         });
         taken.unwrap_or_else(|failed| {
             let why = failed.why;
-            tracing::warn!(task = %plan.name, why, "the templates of a running task cannot be taken up");
+            tracing::warn!(task = %plan.name, why, "the templates of a running task cannot be restored");
             None
         })
     }

@@ -43,7 +43,7 @@ pub(crate) fn sweep(base: &Path, here: impl Fn(&str) -> bool) -> Result<(), Clie
             && let Err(error) = remove(&entry.path())
         {
             let error = caravan_sys::describe(&error);
-            tracing::warn!(path = %entry.path().display(), error, "directories of an ended task are left over");
+            tracing::warn!(path = %entry.path().display(), error, "directories of a task cannot be removed");
         }
     }
     Ok(())
@@ -113,7 +113,7 @@ impl TaskHook for UnveilHook {
             && let Err(error) = remove(&dir)
         {
             let error = caravan_sys::describe(&error);
-            tracing::warn!(path = %dir.display(), error, "directories of an ended task are left over");
+            tracing::warn!(path = %dir.display(), error, "directories of a task cannot be removed");
         }
     }
 }

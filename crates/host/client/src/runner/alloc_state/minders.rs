@@ -67,7 +67,7 @@ impl AllocState {
     }
 
     async fn time_out(&self) {
-        tracing::info!(alloc = %self.id(), "the allocation has run as long as its group may: it is ended");
+        tracing::info!(alloc = %self.id(), "the allocation exceeded max_run_duration; stopping it");
         self.count("allocs.max_run_duration.exceeded");
         // Durable first: a restarted agent must not start tasks of an allocation that is over its limit.
         for task in self.task_names() {

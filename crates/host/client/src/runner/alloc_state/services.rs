@@ -53,7 +53,7 @@ impl AllocState {
             let _ = slot.actions.send(TaskAction::Unhealthy { reason: reason.to_owned() });
         });
         if let Err(error) = asked {
-            tracing::debug!(alloc = %self.id(), %error, "a failing check restarts nothing");
+            tracing::debug!(alloc = %self.id(), %error, "a failing check restarted no task");
         }
     }
 

@@ -137,7 +137,7 @@ impl Target {
         if let Err(error) = self.remove()
             && !error.is_not_found()
         {
-            tracing::debug!(path = %self.path().display(), %error, "a mount target stays");
+            tracing::debug!(path = %self.path().display(), %error, "a mount target cannot be removed");
         }
         Ok(())
     }

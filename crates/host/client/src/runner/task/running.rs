@@ -45,7 +45,7 @@ impl TaskRunner {
                         Change::Restart(reason) => return Seen::Restart(reason),
                         Change::Signal(signal) => {
                             if let Err(error) = plan.driver.signal(id, &signal).await {
-                                tracing::warn!(task = %id, %error, "the signal after a renewal failed");
+                                tracing::warn!(task = %id, %error, "the signal for a new identity failed");
                             }
                         }
                     }

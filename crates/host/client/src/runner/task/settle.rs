@@ -113,7 +113,7 @@ impl TaskRunner {
             plan.driver.end_lost(&id, &self.site.state_dir_of(&self.alloc.id()).join(&self.name)).await
         {
             let words = caravan_sys::describe(&error);
-            tracing::error!(task = %id, error = words, "a run that was never stored cannot be ended");
+            tracing::error!(task = %id, error = words, "a run whose handle was not stored cannot be killed");
         }
     }
 }
