@@ -281,7 +281,7 @@ fn network(reader: &mut Reader<'_>) -> Result<Network> {
     let (dns_servers, bad): (Vec<_>, Vec<_>) =
         dns_servers.into_iter().partition(|server| server.parse::<std::net::IpAddr>().is_ok());
     for server in bad {
-        tracing::error!(server, "config key dns_servers has an entry that is no address: it is left out");
+        tracing::error!(server, "config key dns_servers has an entry that is not an address: ignoring it");
     }
     Ok(Network {
         mode: nonempty(reader, "network_mode")?,

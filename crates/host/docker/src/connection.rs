@@ -87,7 +87,7 @@ async fn exchange(
     let mut connection = tokio::spawn(async move {
         let ended = connection.with_upgrades().await;
         if let Err(error) = &ended {
-            tracing::trace!(%error, "a connection to the engine ended");
+            tracing::trace!(%error, "a connection to the engine failed");
         }
         ended
     });

@@ -183,7 +183,7 @@ impl CtrLog {
     fn report(&mut self) {
         if !std::mem::replace(&mut self.is_reported, true) {
             let path = self.dir.shown().join(NAME);
-            tracing::warn!(path = %path.display(), "a line of a container's output is no entry, and is skipped");
+            tracing::warn!(path = %path.display(), "skipping an invalid line of a container's output file");
         }
     }
 

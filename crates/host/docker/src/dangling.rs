@@ -23,7 +23,7 @@ pub(crate) async fn search(shared: Weak<Shared>) {
             match sweep(&shared, &client).await {
                 Ok(()) => {}
                 Err(error) => {
-                    tracing::warn!(error = text(&error), "dangling containers cannot be searched for")
+                    tracing::warn!(error = text(&error), "the search for dangling containers failed")
                 }
             }
         }
@@ -56,7 +56,7 @@ async fn sweep(shared: &Shared, client: &Docker) -> Result<(), Error> {
         }
         tracing::warn!(container = id, "removing a container without a task");
         if let Err(error) = remove(client, &id).await {
-            tracing::warn!(container = id, error = text(&error), "a container without a task stays");
+            tracing::warn!(container = id, error = text(&error), "a dangling container cannot be removed");
         }
     }
     Ok(())

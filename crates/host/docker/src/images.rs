@@ -339,11 +339,11 @@ impl Images {
             let Ok(client) = self.engine.client().await else { return };
             match remove_image(&client, id).await {
                 Ok(()) => {
-                    tracing::debug!(image = id, "image without users removed");
+                    tracing::debug!(image = id, "unused image removed");
                     return;
                 }
                 Err(error) if attempt == REMOVALS => {
-                    tracing::warn!(image = id, error, "an image without users cannot be removed");
+                    tracing::warn!(image = id, error, "an unused image cannot be removed");
                 }
                 Err(_) => tokio::time::sleep(REMOVAL_PAUSE).await,
             }

@@ -86,7 +86,7 @@ async fn image(shared: &Arc<Shared>, user: &str) -> Result<String> {
         credentials,
     };
     let report =
-        |message: &str, _: BTreeMap<String, String>| tracing::info!(user, message, "image of networks");
+        |message: &str, _: BTreeMap<String, String>| tracing::info!(user, message, "infra_image progress");
     let found = shared.images.fetch(order, user, &report).await;
     found.map_err(|error| {
         fault(format!("the infra_image is not available: {}", error.message), error.recoverable)

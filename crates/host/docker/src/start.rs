@@ -153,7 +153,7 @@ async fn run(
             tracing::warn!(
                 container = id,
                 error = text(&error),
-                "a container that did not start is left over"
+                "a container that did not start cannot be removed"
             );
         }
     };
