@@ -36,7 +36,7 @@ impl DirWatch {
             register(fd)
         };
         let notice = make().inspect_err(|error| {
-            tracing::debug!(path = %dir.shown().display(), %error, "no notice of changes: looking in turns");
+            tracing::debug!(path = %dir.shown().display(), %error, "cannot watch the directory; polling");
         });
         Self { notice: notice.ok() }
     }

@@ -76,7 +76,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// Runs a program in the task's environment and exchanges input and output with it while it runs. An error of the
     /// start may arrive as the first item of the stream.
     async fn exec_stream(&self, id: &TaskId, request: ExecRequest) -> Result<ExecStream> {
-        tracing::debug!(task = %id, command = request.command.first(), "driver runs no programs");
+        tracing::debug!(task = %id, command = request.command.first(), "driver does not support exec");
         Err(Error::Unsupported { driver: self.name().to_owned(), what: "run a program in a task" })
     }
 
@@ -98,14 +98,14 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// Creates the network of an allocation, which all its tasks join. Returns the network that an earlier call
     /// created, also a call of an earlier agent. Only for drivers with [`Capabilities::creates_networks`].
     async fn create_network(&self, request: &NetworkRequest) -> Result<NetworkIsolation> {
-        tracing::debug!(alloc = request.alloc_id, "driver makes no networks");
+        tracing::debug!(alloc = request.alloc_id, "driver does not create networks");
         Err(Error::Unsupported { driver: self.name().to_owned(), what: "make networks" })
     }
 
     /// Destroys the network of an allocation, whose tasks have ended. A network that does not exist is no error.
     /// `network` is absent if the agent died before the client stored the result of [`Driver::create_network`].
     async fn destroy_network(&self, alloc_id: &str, network: Option<&NetworkIsolation>) -> Result<()> {
-        tracing::debug!(alloc = alloc_id, known = network.is_some(), "driver makes no networks");
+        tracing::debug!(alloc = alloc_id, known = network.is_some(), "driver does not create networks");
         Err(Error::Unsupported { driver: self.name().to_owned(), what: "destroy networks" })
     }
 
@@ -115,7 +115,7 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// Replaces the mount at `mount.task_path` in a running task. Only drivers that make [`TaskConfig::mounts`]
     /// themselves can support this.
     async fn remount(&self, id: &TaskId, mount: &Mount) -> Result<()> {
-        tracing::debug!(task = %id, path = %mount.task_path.display(), "driver replaces no mounts");
+        tracing::debug!(task = %id, path = %mount.task_path.display(), "driver cannot replace mounts");
         Err(Error::Unsupported { driver: self.name().to_owned(), what: "mount anew in a task that runs" })
     }
 }

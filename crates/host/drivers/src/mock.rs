@@ -165,7 +165,7 @@ fn append(logs: &LogConfig, name: &str, text: &str) {
         file.write_all(text.as_bytes()).map_err(|error| Error::Refused(error.to_string()))
     };
     if let Err(error) = write() {
-        tracing::warn!(path = %logs.dir.display(), %error, "mock output is lost");
+        tracing::warn!(path = %logs.dir.display(), %error, "mock output cannot be written");
     }
 }
 

@@ -132,7 +132,7 @@ impl QemuDriver {
             }
             Err(error) => {
                 let error = caravan_sys::describe(&error);
-                tracing::debug!(task = %id, error, "monitor gave no answer; sending the signal instead");
+                tracing::debug!(task = %id, error, "monitor request failed; sending the signal instead");
                 None
             }
         }

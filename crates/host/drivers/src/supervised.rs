@@ -219,7 +219,7 @@ impl ShimTasks {
         };
         let all = async {
             if let Err(error) = ask.await {
-                tracing::debug!(task = %id, %error, "supervisor gave no answer to stop");
+                tracing::debug!(task = %id, %error, "shim did not answer the stop request");
             }
             wait_exit(&task).await
         };
@@ -227,7 +227,7 @@ impl ShimTasks {
         match tokio::time::timeout(limit, all).await {
             Ok(result) => result.map(drop),
             Err(_) => {
-                tracing::warn!(task = %id, "supervisor is stuck: killing it and all that is left of the task");
+                tracing::warn!(task = %id, "shim is stuck: killing it and all processes of the task");
                 watch::kill(&task.state);
                 tokio::time::timeout(STOP_SLACK, wait_exit(&task))
                     .await
@@ -407,7 +407,7 @@ async fn wait_exit(task: &Task) -> Result<ExitResult> {
 /// must never overlap.
 pub(crate) async fn end_forgotten(id: &TaskId, state_dir: &Path) -> Result<()> {
     let Ok(mut connection) = Connection::open(state_dir).await else { return Ok(()) };
-    tracing::warn!(task = %id, "an earlier run of the task is still there: ending it");
+    tracing::warn!(task = %id, "an earlier run of the task still exists: killing it");
     let shim = connection.shim();
     let identity = ProcessIdentity { pid: shim.pid, start_time: shim.start_time };
     let handle = PidFd::open_identity(identity)?;

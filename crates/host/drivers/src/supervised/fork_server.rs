@@ -71,7 +71,7 @@ impl ForkServer {
             None => None,
             Some(running) => request(running, &log)
                 .await
-                .inspect_err(|error| tracing::warn!(%error, "the fork server is gone: starting another"))
+                .inspect_err(|error| tracing::warn!(%error, "the fork server failed: starting another"))
                 .ok(),
         };
         let answered = match answered {
@@ -152,7 +152,7 @@ impl Drop for Unanswered {
         if let (Some(conversation), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
             runtime.spawn(async move {
                 let collected = collect(conversation).await;
-                tracing::debug!(?collected, "the shim of an unanswered request was collected");
+                tracing::debug!(?collected, "an unanswered request was cleaned up");
             });
         }
     }

@@ -27,7 +27,7 @@ pub(super) async fn until_gone(id: &TaskId, state: &State) -> ExitResult {
         match wait_on_socket(state).await {
             Ok(record) => return result_of(record),
             Err(error) => {
-                tracing::debug!(task = %id, %error, "no word from the supervisor");
+                tracing::debug!(task = %id, %error, "the shim does not answer");
                 // The shim is about to end after writing its record, or was killed, or has no free file descriptors.
                 if wait_process(id, shim, RETRY).await.is_ok() {
                     break;
@@ -90,7 +90,7 @@ async fn end_remains(id: &TaskId, state: &State) {
         match end_cgroup(&path) {
             Ok(true) => return,
             Ok(false) => {
-                tracing::warn!(task = %task, "processes of the task survive being killed; trying on")
+                tracing::warn!(task = %task, "processes of the task still run after SIGKILL; retrying")
             }
             Err(error) => {
                 tracing::warn!(task = %task, error = %caravan_sys::describe(&error), "cannot end the task's processes");
