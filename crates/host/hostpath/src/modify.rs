@@ -131,7 +131,7 @@ impl Plugin {
     pub(crate) fn fit_to_mount(&self, record: &Record) -> Result<(), Error> {
         match self.fit(record) {
             Err(error @ Error::Exhausted(_)) => {
-                tracing::warn!(volume = record.id.as_str(), error = error.sentence(), "room is not kept");
+                tracing::warn!(volume = record.id.as_str(), error = error.sentence(), "space not reserved");
                 Ok(())
             }
             outcome => outcome,
@@ -152,7 +152,7 @@ impl Plugin {
             // allocated.
             let mut fstrim = Command::new("fstrim");
             if let Err(error) = run(fstrim.arg(&mount.path), "fstrim", "util-linux", &[]) {
-                tracing::info!(volume = record.id.as_str(), error = error.sentence(), "nothing is trimmed");
+                tracing::info!(volume = record.id.as_str(), error = error.sentence(), "the trim failed");
             }
             return Ok(());
         }

@@ -53,7 +53,7 @@ pub(crate) async fn serve(socket: &Path, service: Service) -> Result<(), Error> 
     let ended = match ended {
         Some(ended) => Some(ended),
         None => {
-            tracing::info!("ending");
+            tracing::info!("shutting down");
             let _ = stop.send(());
             tokio::time::timeout(TIMEOUT, server).await.ok()
         }
@@ -66,7 +66,7 @@ pub(crate) async fn serve(socket: &Path, service: Service) -> Result<(), Error> 
         Some(Err(error)) => Err(Error::io("serve on", socket)(io::Error::other(error))),
         Some(Ok(())) => Ok(()),
         None => {
-            tracing::warn!("calls were still under way at the end");
+            tracing::warn!("some calls did not end before the timeout");
             Ok(())
         }
     }

@@ -32,11 +32,11 @@ impl Service {
         let volume = volume.into();
         match tokio::task::spawn_blocking(move || work(&plugin, request)).await {
             Ok(Ok(answer)) => {
-                tracing::info!(call, volume, "done");
+                tracing::info!(call, volume, "call completed");
                 Ok(Response::new(answer))
             }
             Ok(Err(error)) => {
-                tracing::warn!(call, volume, code = ?error.code(), error = error.sentence(), "refused");
+                tracing::warn!(call, volume, code = ?error.code(), error = error.sentence(), "call failed");
                 Err(error.into())
             }
             Err(_panicked) => Err(Status::internal(format!("{call} ended before its time"))),

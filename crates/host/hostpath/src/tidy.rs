@@ -66,7 +66,7 @@ impl Plugin {
                 Ok(()) => {}
                 Err(Error::Busy(_)) => busy.push(suspect),
                 Err(error) => {
-                    tracing::warn!(?suspect, error = error.sentence(), "cannot be tidied");
+                    tracing::warn!(?suspect, error = error.sentence(), "an object cannot be recovered");
                 }
             }
         }
@@ -98,7 +98,7 @@ impl Plugin {
             // The creation was never completed, or the deletion had begun.
             self.remove_data(&record)?;
             self.store.remove::<Record>(id)?;
-            tracing::info!(volume = id, "removed what was half done");
+            tracing::info!(volume = id, "removed an incomplete volume");
             return Ok(());
         }
         self.thaw_leftover(&mut record)?;
@@ -117,7 +117,7 @@ impl Plugin {
         self.store.remove_half_written::<Group>(id)?;
         if let Some(group) = self.store.load::<Group>(id)?.filter(|found| found.phase != Phase::Ready) {
             self.remove_group(&group)?;
-            tracing::info!(group = id, "removed what was half done");
+            tracing::info!(group = id, "removed an incomplete group");
         }
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Plugin {
         if !stays {
             self.remove_snapshot_data(&snapshot)?;
             self.store.remove::<Snapshot>(id)?;
-            tracing::info!(snapshot = id, "removed what was half done");
+            tracing::info!(snapshot = id, "removed an incomplete snapshot");
         }
         Ok(())
     }
