@@ -471,7 +471,7 @@ impl Bridge {
         if let Err(error) = stale::remove_of(addresses) {
             tracing::warn!(
                 error = caravan_sys::describe(&error),
-                "tracked connections of an allocation stay"
+                "tracked connections of an allocation cannot be removed yet"
             );
             self.may_be_tracked = true;
         }
@@ -488,7 +488,7 @@ impl Bridge {
             Err(error) => {
                 tracing::warn!(
                     error = caravan_sys::describe(&error),
-                    "tracked connections of free addresses stay"
+                    "tracked connections of free addresses cannot be removed yet"
                 );
             }
         }

@@ -34,7 +34,7 @@ pub(crate) fn configure(config: &BridgeConfig, attachment: &Attachment) -> Resul
         }
         for (path, value) in SETTINGS {
             if let Err(error) = std::fs::write(path, value) {
-                tracing::debug!(path, %error, "cannot be set within a namespace");
+                tracing::debug!(path, %error, "a kernel setting cannot be changed within a namespace");
             }
         }
         Ok(())

@@ -112,7 +112,7 @@ impl Runtime {
                     // The specification demands DEL also after a failed ADD: an address may be assigned already.
                     if let Err(left) = self.del(attached) {
                         let error = caravan_sys::describe(&left);
-                        tracing::warn!(alloc = %attached.alloc, error, "a failed addition to a network is not undone");
+                        tracing::warn!(alloc = %attached.alloc, error, "a failed network addition cannot be undone");
                     }
                     attached.result = None;
                     return Err(fault);
@@ -154,7 +154,7 @@ impl Runtime {
             match self.call(Command::Check, attached, plugin) {
                 Err(fault) if fault.is_incompatible() => {
                     let error = caravan_sys::describe(&fault);
-                    tracing::debug!(plugin = plugin.kind, error, "a plugin cannot check");
+                    tracing::debug!(plugin = plugin.kind, error, "a plugin does not support CHECK");
                 }
                 other => drop(other?),
             }
