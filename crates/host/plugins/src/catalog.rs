@@ -170,7 +170,7 @@ impl Catalog {
             tracing::warn!(
                 driver = info.name,
                 version = info.version,
-                "the built-in driver has a higher version"
+                "the built-in driver has a higher version; the plugin is not used"
             );
             return plugin.end().await;
         }
@@ -219,7 +219,7 @@ impl Found {
             Some((process, _)) => process.shut_down(&self.program).await,
             None => {
                 if let Err(error) = self.program.end_recorded().await {
-                    tracing::warn!(plugin = self.program.name, %error, "a process cannot be ended");
+                    tracing::warn!(plugin = self.program.name, %error, "a plugin process cannot be killed");
                 }
             }
         }

@@ -181,7 +181,7 @@ impl ExternalDriver {
         let state = State::read(&handle, &self.name)?;
         let collection = match &state.logs {
             Some(logs) if state.state_dir.is_dir() => Collection::begin(&self.shim, &state.state_dir, logs)
-                .inspect_err(|error| tracing::error!(task = %id, %error, "output is not collected"))
+                .inspect_err(|error| tracing::error!(task = %id, %error, "task output cannot be collected"))
                 .ok(),
             _ => None,
         };
@@ -224,7 +224,7 @@ impl ExternalDriver {
                 let task = Task::new(handle, state, None);
                 let process = self.up(&id).await?;
                 if let Err(reason) = task.recover(&process).await {
-                    tracing::info!(task = %id, reason, "the plugin does not know a run that was never stored");
+                    tracing::info!(task = %id, reason, "the plugin cannot recover a run that was not stored");
                 }
             }
         }
