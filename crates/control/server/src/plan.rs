@@ -147,6 +147,7 @@ impl PlannerService {
             for change in [ineligible, events] {
                 if let Err(error) = self.core.commit(change).await {
                     tracing::warn!(node = %id, %error, "the ineligibility of a node could not be recorded");
+                    break;
                 }
             }
         }
