@@ -37,7 +37,7 @@ pub(super) enum Linkage {
 impl Program {
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
-        Self::of(bytes).with_context(|| format!("{} cannot be packed", path.display()))
+        Self::parse(bytes).with_context(|| format!("{} cannot be packed", path.display()))
     }
 
     /// Returns the mark of a static program in the names of files.
@@ -46,7 +46,7 @@ impl Program {
     }
 
     /// Reads the ELF header (elf(5)): the machine, and whether a program interpreter is named.
-    pub(super) fn of(bytes: Vec<u8>) -> anyhow::Result<Self> {
+    pub(super) fn parse(bytes: Vec<u8>) -> anyhow::Result<Self> {
         let number = |at: usize, size: usize| -> anyhow::Result<u64> {
             let field = bytes.get(at..at + size).context("the ELF header is cut off")?;
             Ok(field.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))

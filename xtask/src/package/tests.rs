@@ -10,7 +10,7 @@ fn program(is_static: bool) -> Program {
     (bytes[32], bytes[54], bytes[56]) = (64, 56, 1);
     bytes[64] = if is_static { 1 } else { 3 };
     bytes.extend(b"\0GLIBC_2.9\0GLIBC_2.34\0GLIBC_2.17\0");
-    Program::of(bytes).unwrap()
+    Program::parse(bytes).unwrap()
 }
 
 fn build(is_static: bool) -> Vec<(String, Vec<u8>)> {
@@ -38,10 +38,10 @@ fn the_same_inputs_give_the_same_bytes() {
 fn the_loader_and_the_machine_are_read_from_the_program() {
     assert_eq!(program(true).linkage, Linkage::Static);
     assert_eq!(program(false).linkage, Linkage::Glibc(2, 34));
-    assert!(Program::of(b"#!/bin/sh".to_vec()).is_err());
+    assert!(Program::parse(b"#!/bin/sh".to_vec()).is_err());
     let mut other = program(true).bytes;
     other[18] = 3;
-    assert!(Program::of(other).is_err(), "i386");
+    assert!(Program::parse(other).is_err(), "i386");
 }
 
 /// Checks that Debian's own tool reads the package, and that each control file has the expected content.

@@ -80,7 +80,7 @@ impl Rounds {
     /// Returns rounds of heartbeats of a leader. A round ends when everything committed before it is
     /// applied, and returns an index that is applied.
     pub(crate) fn quorum(raft: Core) -> Self {
-        Self::of(move || {
+        Self::new(move || {
             let raft = raft.clone();
             async move { quorum_round(&raft).await }.boxed()
         })
@@ -89,7 +89,7 @@ impl Rounds {
     /// Returns rounds of requests to the leader. A round returns an index that the leader has applied, and
     /// that contains everything acknowledged before the round.
     pub(crate) fn leader(network: Network, leadership: watch::Receiver<Leadership>) -> Self {
-        Self::of(move || {
+        Self::new(move || {
             let network = network.clone();
             let leader = match &*leadership.borrow() {
                 Leadership::Follower { leader } => Some(leader.clone()),
@@ -99,7 +99,7 @@ impl Rounds {
         })
     }
 
-    fn of(begin: impl Fn() -> BoxFuture<'static, Result<u64, Error>> + Send + Sync + 'static) -> Self {
+    fn new(begin: impl Fn() -> BoxFuture<'static, Result<u64, Error>> + Send + Sync + 'static) -> Self {
         Self { begin: Arc::new(begin), queue: Arc::default() }
     }
 
@@ -292,7 +292,7 @@ mod tests {
     fn rounds() -> (Arc<Rounds>, Arc<Semaphore>, Arc<AtomicU64>) {
         let (permits, begun) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
         let (gate, count) = (Arc::clone(&permits), Arc::clone(&begun));
-        let rounds = Rounds::of(move || {
+        let rounds = Rounds::new(move || {
             let (gate, number) = (Arc::clone(&gate), count.fetch_add(1, Ordering::SeqCst) + 1);
             async move {
                 gate.acquire().await.expect("the semaphore is open").forget();
@@ -328,7 +328,7 @@ mod tests {
     #[tokio::test]
     async fn a_round_that_panics_ends_no_later_round() {
         let first = AtomicBool::new(true);
-        let rounds = Rounds::of(move || {
+        let rounds = Rounds::new(move || {
             assert!(!first.swap(false, Ordering::SeqCst), "this panic belongs to the test");
             async { Ok(7) }.boxed()
         });

@@ -107,7 +107,7 @@ impl Documents {
 }
 
 async fn ask(url: &str, authorities: &[String]) -> Result<Value, Unread> {
-    let answer = outbound::ask(&Asking::of(url, authorities)).await.map_err(Unread::Failed)?;
+    let answer = outbound::ask(&Asking::new(url, authorities)).await.map_err(Unread::Failed)?;
     match answer.status.is_success() {
         true => answer.json().map_err(|why| Unread::Failed(why.to_string())),
         false => Err(Unread::Status(answer.status)),

@@ -55,7 +55,7 @@ enum Called {
 }
 
 impl Called {
-    fn of(result: Result<HostVolumeCreated, RpcError>) -> Self {
+    fn from_result(result: Result<HostVolumeCreated, RpcError>) -> Self {
         match result {
             Ok(made) => Self::Made(made),
             Err(error) if refuses(error.code) => Self::Refused(error),
@@ -243,17 +243,17 @@ impl HostVolumes {
                 HostVolumeCreated { host_path: row.host_path.clone(), capacity_bytes: row.capacity_bytes };
             let call = messages::HostVolumeRegister { volume };
             let done = self.nodes.node::<methods::HostVolumeRegister>(node, call, NODE_DEADLINE).await;
-            return Called::of(done.map(|_| made));
+            return Called::from_result(done.map(|_| made));
         }
         let call = messages::HostVolumeCreate { volume };
-        Called::of(self.nodes.node::<methods::HostVolumeCreate>(node, call, NODE_DEADLINE).await)
+        Called::from_result(self.nodes.node::<methods::HostVolumeCreate>(node, call, NODE_DEADLINE).await)
     }
 
     /// Asks the node to delete a volume.
     async fn call_delete(&self, row: &HostVolume) -> Called {
         let call = messages::HostVolumeDelete { volume: row.clone() };
         let done = self.nodes.node::<methods::HostVolumeDelete>(&row.node_id, call, NODE_DEADLINE).await;
-        Called::of(done.map(|_| HostVolumeCreated::default()))
+        Called::from_result(done.map(|_| HostVolumeCreated::default()))
     }
 
     /// Deletes a volume by its plugin on its node, then its row. Returns the index.

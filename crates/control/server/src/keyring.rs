@@ -142,7 +142,7 @@ fn bytes_of(secrets: &Secrets) -> Result<Vec<u8>, KeyringFault> {
 impl Keyring {
     /// Returns a keyring with one key in memory, for servers that store nothing.
     pub(crate) fn memory() -> Result<Self, KeyringFault> {
-        Ok(Self::of(&[random::<KEY>()?], None, Signers::default()))
+        Ok(Self::from_keys(&[random::<KEY>()?], None, Signers::default()))
     }
 
     /// Reads the keys of a directory: the key of the cluster, and root keys of earlier versions, which are not in the
@@ -172,7 +172,7 @@ impl Keyring {
             keys.push(key);
         }
         keys.sort_unstable_by_key(|key| id_of(key));
-        let ring = Self::of(&keys, Some(dir.to_owned()), Signers::read(dir)?);
+        let ring = Self::from_keys(&keys, Some(dir.to_owned()), Signers::read(dir)?);
         *ring.0.cluster.write() = cluster;
         // Data sealed under an id of the old format must still be opened.
         for key in keys.iter().filter(|key| old_names.contains(&old_id_of(*key))) {
@@ -181,7 +181,7 @@ impl Keyring {
         Ok(ring)
     }
 
-    fn of(keys: &[[u8; KEY]], dir: Option<PathBuf>, signers: Signers) -> Self {
+    fn from_keys(keys: &[[u8; KEY]], dir: Option<PathBuf>, signers: Signers) -> Self {
         let by_id = keys.iter().map(|key| (id_of(key), RootKey::new(*key))).collect();
         let active = keys.first().map(|key| id_of(key)).unwrap_or_default();
         let (keys, cluster) = (RwLock::new(Keys { by_id, active }), RwLock::default());

@@ -33,7 +33,7 @@ pub(crate) struct Asking<'a> {
 
 impl<'a> Asking<'a> {
     /// Returns a GET request.
-    pub(crate) fn of(url: &'a str, authorities: &'a [String]) -> Self {
+    pub(crate) fn new(url: &'a str, authorities: &'a [String]) -> Self {
         Self { url, authorities, authorization: None, form: None }
     }
 
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn secrets_are_not_sent_on() {
-        let asking = Asking { form: Some("code=hunter2".into()), ..Asking::of("https://x", &[]) };
+        let asking = Asking { form: Some("code=hunter2".into()), ..Asking::new("https://x", &[]) };
         assert!(asking.is_private() && !format!("{asking:?}").contains("hunter2"));
-        assert!(!Asking::of("https://x", &[]).is_private());
+        assert!(!Asking::new("https://x", &[]).is_private());
     }
 }

@@ -274,7 +274,7 @@ fn whole(waits: &ClaimWaits) -> VecDeque<ReasonsChanged> {
 }
 
 fn of_volume(waits: &ClaimWaits, volume: VolumeKey) -> VolumeReasons {
-    let reasons = waits.of(&volume).into_iter();
+    let reasons = waits.list(&volume).into_iter();
     let reasons = reasons.map(|(alloc, wait)| ClaimReason { alloc, reason: wait.to_string() }).collect();
     VolumeReasons { volume, reasons }
 }

@@ -174,7 +174,7 @@ impl Replication {
             if let Err(fault) = self.write(kind, std::mem::take(&mut update)).await {
                 return fault;
             }
-            let rows = rows::of(&self.core.snapshot(), kind).len();
+            let rows = rows::list(&self.core.snapshot(), kind).len();
             self.cluster.replication.succeeded(kind, index, rows, self.core.now());
         }
         Fault::Region(format!("region \"{from}\" ended the answer"))
@@ -183,7 +183,7 @@ impl Replication {
     /// Writes an update, as far as the state permits it.
     async fn write(&self, kind: ReplicatedKind, update: Update) -> Result<(), Fault> {
         let root = self.core.snapshot();
-        let mut changes = plan(kind, &rows::of(&root, kind), update);
+        let mut changes = plan(kind, &rows::list(&root, kind), update);
         // A node creates its pool, which stays while nodes or jobs use it.
         changes.retain(|change| match change {
             AdminChange::NodePoolDelete { name, .. } => !rows::uses_pool(&root, name),

@@ -210,8 +210,8 @@ impl Evaluator {
         let between = yes.span.to(no.span);
         let t = match &sides {
             // An untyped null takes the type of the other side.
-            (Ok(Value::Null(Type::Any)), Ok(other)) | (Ok(other), Ok(Value::Null(Type::Any))) => Type::of(other),
-            (Ok(yes), Ok(no)) => unify(&[Type::of(yes), Type::of(no)]).ok_or_else(|| {
+            (Ok(Value::Null(Type::Any)), Ok(other)) | (Ok(other), Ok(Value::Null(Type::Any))) => Type::from_value(other),
+            (Ok(yes), Ok(no)) => unify(&[Type::from_value(yes), Type::from_value(no)]).ok_or_else(|| {
                 let detail = format!(
                     "The true and false result expressions must have consistent types. The results are {} and {}.",
                     yes.type_name(),
@@ -250,10 +250,10 @@ impl Evaluator {
             Some((SeqKind::List | SeqKind::Set, t)) => {
                 // Elements of one type give results of one type.
                 let t = match out.first() {
-                    Some(first) => Type::of(first),
-                    None => {
-                        self.eval(each, &scope.with(ITEM, Value::Null(t.clone()))).map_or(t, |v| Type::of(&v))
-                    }
+                    Some(first) => Type::from_value(first),
+                    None => self
+                        .eval(each, &scope.with(ITEM, Value::Null(t.clone())))
+                        .map_or(t, |v| Type::from_value(&v)),
                 };
                 Ok(Value::list(t, out))
             }

@@ -99,17 +99,17 @@ impl Type {
 
     /// Returns the type of a value.
     #[must_use]
-    pub fn of(value: &Value) -> Self {
+    pub fn from_value(value: &Value) -> Self {
         match value {
             Value::Null(t) => t.clone(),
             Value::Bool(_) => Self::Bool,
             Value::Num(_) => Self::Num,
             Value::Str(_) => Self::Str,
-            Value::Seq(SeqKind::Tuple, _, items) => Self::Tuple(items.iter().map(Self::of).collect()),
+            Value::Seq(SeqKind::Tuple, _, items) => Self::Tuple(items.iter().map(Self::from_value).collect()),
             Value::Seq(SeqKind::List, t, _) => Self::List(Box::new(t.clone())),
             Value::Seq(SeqKind::Set, t, _) => Self::Set(Box::new(t.clone())),
             Value::Map(MapKind::Object, _, map) => {
-                Self::Object(map.iter().map(|(k, v)| (k.clone(), Self::of(v))).collect())
+                Self::Object(map.iter().map(|(k, v)| (k.clone(), Self::from_value(v))).collect())
             }
             Value::Map(MapKind::Map, t, _) => Self::Map(Box::new(t.clone())),
         }
@@ -193,7 +193,7 @@ impl Value {
     /// Returns the name of the value's type in messages.
     #[must_use]
     pub fn type_name(&self) -> String {
-        Type::of(self).name()
+        Type::from_value(self).name()
     }
 
     /// Converts to JSON: whole numbers that fit 64 bits become integers, others floating point.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub(crate) struct Own(Vec<(usize, u32)>);
 
 impl Own {
-    pub fn of(&self, group: usize) -> u32 {
+    pub fn count(&self, group: usize) -> u32 {
         self.0.iter().find(|(at, _)| *at == group).map_or(0, |(_, count)| *count)
     }
 

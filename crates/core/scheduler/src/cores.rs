@@ -15,7 +15,7 @@ pub(crate) enum Numa {
 }
 
 impl Numa {
-    pub fn of(group: &TaskGroup) -> Self {
+    pub fn from_group(group: &TaskGroup) -> Self {
         let mut wishes = group.tasks.iter().filter_map(|task| task.resources.numa_wish());
         if wishes.any(|wish| wish == "require") { Self::Require } else { Self::Prefer }
     }

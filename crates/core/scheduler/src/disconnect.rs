@@ -109,14 +109,14 @@ pub(crate) fn is_replaced(alloc: &Allocation) -> bool {
 pub(crate) fn mark(alloc: &Arc<Allocation>, clock: Clock<'_>, changes: &mut Changes) {
     match kept_for(alloc, clock) {
         Some(left) if alloc.client_status != ClientStatus::Unknown => {
-            changes.of(&alloc.task_group).disconnect += 1;
+            changes.group_mut(&alloc.task_group).disconnect += 1;
             changes.unknown.push((Arc::clone(alloc), clock.now.plus(left)));
         }
         Some(left) => {
-            changes.of(&alloc.task_group).ignore += 1;
+            changes.group_mut(&alloc.task_group).ignore += 1;
             changes.still_unknown.push((Arc::clone(alloc), clock.now.plus(left)));
         }
-        _ => changes.of(&alloc.task_group).ignore += 1,
+        _ => changes.group_mut(&alloc.task_group).ignore += 1,
     }
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn reconcile(
         };
         let (winner, loser) =
             if keeps_original(job, &older, &newer) { (older, newer) } else { (newer, older) };
-        let counts = changes.of(&winner.task_group);
+        let counts = changes.group_mut(&winner.task_group);
         counts.stop += 1;
         counts.reconnect += 1;
         changes.stop(&loser, RECONNECTED);

@@ -80,7 +80,7 @@ mod tests {
 
     fn picked(affinity: &str, used: &[u16], desired: usize) -> Result<Vec<u16>, String> {
         let (group, used) = (group(affinity), used.iter().copied().collect());
-        let both = (desired, Numa::of(&group));
+        let both = (desired, Numa::from_group(&group));
         pick(&mut Matcher::new(), &node(), (&used, &Taken::new()), &group, both).map(|(cores, _)| cores)
     }
 

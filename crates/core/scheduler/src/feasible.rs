@@ -106,7 +106,7 @@ pub(crate) struct Conditions<'a> {
 }
 
 impl<'a> Conditions<'a> {
-    pub fn of(job: &'a Job, group: &'a TaskGroup) -> Self {
+    pub fn collect(job: &'a Job, group: &'a TaskGroup) -> Self {
         let affinities: Vec<_> =
             affinities(job, group).map(|wish| (wish, Operator::parse(&wish.operand).ok())).collect();
         Self {
@@ -210,6 +210,6 @@ impl<'a> Conditions<'a> {
 
 /// Checks whether a node can run a group. The error is the key of the metric.
 pub(crate) fn check(matcher: &mut Matcher, job: &Job, group: &TaskGroup, node: &Node) -> Result<(), String> {
-    let conditions = Conditions::of(job, group);
+    let conditions = Conditions::collect(job, group);
     conditions.class(matcher, node).and_then(|()| conditions.own(matcher, node))
 }

@@ -57,7 +57,7 @@ impl Memory {
         if let Some((.., field)) = self.fields.iter().find(same) {
             return Arc::clone(field);
         }
-        let field = Arc::new(Field::of(view, job));
+        let field = Arc::new(Field::collect(view, job));
         if self.fields.len() >= Self::MAX_ENTRIES {
             self.fields.remove(0);
         }
@@ -94,7 +94,7 @@ impl Hasher for Fnv {
 
 impl Field {
     /// Reads all nodes once. Pool and datacenter are part of a class, so they are checked once for each class.
-    pub fn of<V: View>(view: &V, job: &Job) -> Self {
+    pub fn collect<V: View>(view: &V, job: &Job) -> Self {
         let pool = if job.node_pool.is_empty() { "default".to_owned() } else { job.node_pool.clone() };
         let mut field = Self { census: Census { pool, ..Census::default() }, ..Self::default() };
         let mut known: HashMap<&str, Class, BuildHasherDefault<Fnv>> = HashMap::default();

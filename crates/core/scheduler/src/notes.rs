@@ -5,7 +5,7 @@ use crate::prepared::{Prepared, Reject};
 use crate::view::View;
 
 /// Returns notes about a group for which no node was found.
-pub(crate) fn of<V: View>(ctx: &mut Context<'_, V>, prepared: &Prepared<'_>) -> Vec<String> {
+pub(crate) fn collect<V: View>(ctx: &mut Context<'_, V>, prepared: &Prepared<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     let away = &ctx.field.census.away;
     for (what, count) in away {

@@ -351,7 +351,7 @@ impl Search<'_, '_> {
             count(&mut metric, &ctx.nodes[self.prepared.candidates[*index].at], reject, &mut waits);
         }
         metric::ask(&mut metric, self.prepared.group);
-        Failure { metric, waits, notes: notes::of(ctx, self.prepared) }
+        Failure { metric, waits, notes: notes::collect(ctx, self.prepared) }
     }
 }
 

@@ -149,15 +149,15 @@ impl<'a> Prepared<'a> {
     ) -> Self {
         let has_csi = group.csi_volumes().next().is_some();
         let has_host = group.host_volumes().next().is_some();
-        let conditions = Conditions::of(job, group);
+        let conditions = Conditions::collect(job, group);
         let census = &ctx.field.census;
         let mut prepared = Self {
             group,
             has_csi,
             has_host,
-            ask: Ask::of(group),
-            numa: Numa::of(group),
-            axes: Axes::of(ctx, job, position, group),
+            ask: Ask::from_group(group),
+            numa: Numa::from_group(group),
+            axes: Axes::new(ctx, job, position, group),
             candidates: Vec::new(),
             buckets: Vec::new(),
             metric: AllocMetric::from(Counts {
@@ -365,7 +365,7 @@ impl<'a> Prepared<'a> {
         }
         let usage = ctx.usage(at);
         if let Some(whole_job) = self.distinct_hosts {
-            let here = if whole_job { usage.own.all() } else { usage.own.of(self.position) };
+            let here = if whole_job { usage.own.all() } else { usage.own.count(self.position) };
             if here > 0 {
                 return Err(Reject::filter("distinct_hosts"));
             }
@@ -378,7 +378,7 @@ impl<'a> Prepared<'a> {
         }
         let mut score = Score {
             fill: rank::fill(algorithm, &candidate.capacity, &usage.amount.plus(desired)),
-            apart: if self.alone { 0.0 } else { rank::apart(usage.own.of(self.position), group.count) },
+            apart: if self.alone { 0.0 } else { rank::apart(usage.own.count(self.position), group.count) },
             wish: candidate.wish,
             ..Score::default()
         };

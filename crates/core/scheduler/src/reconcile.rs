@@ -123,7 +123,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    pub fn of(&mut self, group: &str) -> &mut DesiredUpdates {
+    pub fn group_mut(&mut self, group: &str) -> &mut DesiredUpdates {
         self.updates.entry(group.to_owned()).or_default()
     }
 
@@ -174,7 +174,7 @@ pub(crate) fn live<V: View>(
     for alloc in view.allocs_by_job(key).filter(|a| !a.client_terminal()) {
         let node = view.node(&alloc.node_id).map(AsRef::as_ref);
         if ground(node, alloc, clock) == Ground::Lost {
-            changes.of(&alloc.task_group).stop += 1;
+            changes.group_mut(&alloc.task_group).stop += 1;
             changes.stops.push(Stop { alloc: Arc::clone(alloc), description: LOST, lost: true });
         } else if !alloc.server_terminal() {
             live.push(Arc::clone(alloc));
@@ -187,7 +187,7 @@ pub(crate) fn live<V: View>(
 pub(crate) fn stop_all<V: View>(view: &V, key: &JobKey, clock: Clock<'_>) -> Changes {
     let mut changes = Changes::default();
     for alloc in live(view, key, clock, &mut changes) {
-        changes.of(&alloc.task_group).stop += 1;
+        changes.group_mut(&alloc.task_group).stop += 1;
         changes.stop(&alloc, NOT_NEEDED);
     }
     changes.ended = rollout::end_all(view, key);
@@ -255,7 +255,7 @@ pub(crate) fn changes<V: View>(
     id: DeploymentId,
     clock: Clock<'_>,
 ) -> Changes {
-    let mut changes = Changes { rollout: Rollout::of(view, job, eval, id), ..Changes::default() };
+    let mut changes = Changes { rollout: Rollout::new(view, job, eval, id), ..Changes::default() };
     changes.ended = std::mem::take(&mut changes.rollout.ended);
     let key = job.key();
     let mut by_group: BTreeMap<String, Vec<Arc<Allocation>>> = BTreeMap::new();
@@ -265,7 +265,7 @@ pub(crate) fn changes<V: View>(
     for (name, allocs) in &by_group {
         if job.group(name).is_none() {
             for alloc in allocs {
-                changes.of(name).stop += 1;
+                changes.group_mut(name).stop += 1;
                 changes.stop(alloc, NOT_NEEDED);
             }
         }

@@ -14,7 +14,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    pub fn of(group: &TaskGroup) -> Self {
+    pub fn from_group(group: &TaskGroup) -> Self {
         let mut phases = Phases::default();
         let mut cores = 0_i64;
         for task in &group.tasks {
@@ -74,7 +74,7 @@ mod tests {
             ],
             ..TaskGroup::default()
         };
-        assert_eq!(Ask::of(&group).amount.cpu, 800);
+        assert_eq!(Ask::from_group(&group).amount.cpu, 800);
         let mut alloc = Allocation::default();
         let mut supplied = AllocatedResources::default();
         for task in &group.tasks {

@@ -56,7 +56,7 @@ pub struct Rules {
 
 impl Rules {
     /// Returns the region's configuration, overridden by that of the node pool.
-    pub fn of(region: &SchedulerConfig, pool: Option<&NodePool>) -> Self {
+    pub fn new(region: &SchedulerConfig, pool: Option<&NodePool>) -> Self {
         let own = pool.and_then(|pool| pool.scheduler_configuration.as_ref());
         let algorithm = match (own.map(|own| own.scheduler_algorithm.as_str()), region.scheduler_algorithm) {
             (Some("spread"), _) | (None | Some(""), SchedulerAlgorithm::Spread) => Algorithm::Spread,
@@ -86,13 +86,13 @@ mod tests {
     #[test]
     fn a_node_pool_overlays_what_is_set_for_the_region() {
         let region = SchedulerConfig::default();
-        assert_eq!(Rules::of(&region, None), Rules::default());
+        assert_eq!(Rules::new(&region, None), Rules::default());
         let spread = SchedulerConfig {
             scheduler_algorithm: SchedulerAlgorithm::Spread,
             memory_oversubscription_enabled: true,
             ..SchedulerConfig::default()
         };
-        assert_eq!(Rules::of(&spread, Some(&NodePool::default())).algorithm, Algorithm::Spread);
+        assert_eq!(Rules::new(&spread, Some(&NodePool::default())).algorithm, Algorithm::Spread);
         let pool = NodePool {
             scheduler_configuration: Some(NodePoolScheduler {
                 scheduler_algorithm: "binpack".into(),
@@ -100,7 +100,7 @@ mod tests {
             }),
             ..NodePool::default()
         };
-        let rules = Rules::of(&spread, Some(&pool));
+        let rules = Rules::new(&spread, Some(&pool));
         assert_eq!((rules.algorithm, rules.memory_oversubscription), (Algorithm::Binpack, false));
     }
 }

@@ -73,7 +73,7 @@ pub fn schedule_with<V: View>(view: &V, eval: &Evaluation, params: &Params, memo
         Some(job) => run(view, job, eval, params, &mut rng, memory),
     };
     for group in job.iter().flat_map(|job| &job.task_groups) {
-        changes.of(&group.name);
+        changes.group_mut(&group.name);
     }
     decide(view, eval, job, params.now, &mut rng, changes, outcome)
 }
@@ -96,7 +96,7 @@ fn run<V: View>(
         reconcile::changes(view, job, &mut matcher, eval, id, params.clock())
     };
     let places = std::mem::take(&mut changes.places);
-    let versions = Versions::of(job, &places);
+    let versions = Versions::new(job, &places);
     let mut ctx = Context::new(view, job, &field, rng.clone());
     for stop in &changes.stops {
         ctx.stop(&stop.alloc);
@@ -124,7 +124,7 @@ fn run<V: View>(
     } else {
         (outcome.placements, outcome.claims, outcome.host_claims) = ctx.into_placements();
         for group in preempt::spare(view, nodes, &mut outcome) {
-            changes.of(&group).preemptions -= 1;
+            changes.group_mut(&group).preemptions -= 1;
         }
     }
     if job.kind.is_system() {
@@ -185,12 +185,12 @@ impl<'a> Placer<'a> {
                 if let Some(old) = replaced {
                     outcome.stops.push(Stop { alloc: old, description: UPDATING, lost: false });
                 } else if is_system {
-                    changes.of(&group.name).place += 1;
+                    changes.group_mut(&group.name).place += 1;
                 }
                 if let Some(failed) = place.previous.failed().filter(|_| !is_system).map(Arc::clone) {
                     outcome.stops.push(Stop { alloc: failed, description: RESCHEDULED, lost: false });
                 }
-                changes.of(&group.name).preemptions += selected.preempted.len() as u64;
+                changes.group_mut(&group.name).preemptions += selected.preempted.len() as u64;
                 self.add(ctx, place, selected, outcome);
             }
             Err(failure) => {
@@ -292,7 +292,7 @@ fn record(
     if counts {
         queue(prepared, waits, outcome);
         if is_system {
-            changes.of(name).place += 1;
+            changes.group_mut(name).place += 1;
         }
     } else {
         // A node that does not suit a system job is not a failure, but a group without any suitable node is reported.

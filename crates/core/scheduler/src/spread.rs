@@ -87,7 +87,7 @@ pub(crate) struct Axes {
 
 impl Axes {
     /// Reads the properties of a group and counts the existing allocations.
-    pub fn of<V: View>(ctx: &Context<'_, V>, job: &Job, position: usize, group: &TaskGroup) -> Self {
+    pub fn new<V: View>(ctx: &Context<'_, V>, job: &Job, position: usize, group: &TaskGroup) -> Self {
         let spreads: Vec<&Spread> = group.spreads.iter().chain(&job.spreads).collect();
         let total: i64 = spreads.iter().map(|spread| spread.weight.max(0)).sum();
         let mut axes: Vec<Axis> =

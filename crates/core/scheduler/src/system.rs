@@ -35,7 +35,7 @@ pub(crate) fn changes<V: View>(
     id: DeploymentId,
     clock: Clock<'_>,
 ) -> Changes {
-    let mut changes = Changes { rollout: Rollout::of(view, job, eval, id), ..Changes::default() };
+    let mut changes = Changes { rollout: Rollout::new(view, job, eval, id), ..Changes::default() };
     changes.ended = std::mem::take(&mut changes.rollout.ended);
     let key = job.key();
     let allocs = live(view, &key, clock, &mut changes);
@@ -50,7 +50,7 @@ pub(crate) fn changes<V: View>(
         over.entry(slot).or_default().push(alloc);
     }
     for (at, group) in job.task_groups.iter().enumerate() {
-        changes.of(&group.name);
+        changes.group_mut(&group.name);
         let survey = Survey::default();
         let mut group_pass = GroupPass { job, group, at, now: clock.now, eval: &eval.id, survey };
         for node in nodes {
@@ -74,7 +74,7 @@ pub(crate) fn changes<V: View>(
                     }
                 }
                 for duplicate in here {
-                    changes.of(&group.name).stop += 1;
+                    changes.group_mut(&group.name).stop += 1;
                     changes.stop(duplicate, NOT_NEEDED);
                 }
             }
@@ -162,7 +162,7 @@ impl GroupPass<'_> {
         }
         // A user stopped this allocation, so the node gets a new one.
         if alloc.desired_transition.migrate == Some(true) {
-            changes.of(&self.group.name).stop += 1;
+            changes.group_mut(&self.group.name).stop += 1;
             changes.stop(alloc, reconcile::MIGRATING);
             survey.missing.push(Place { previous: Previous::Left(Arc::clone(alloc)), ..place });
             return;
@@ -170,7 +170,7 @@ impl GroupPass<'_> {
         match update_of(matcher, self.job, self.group, alloc, Some(node)) {
             Update::None => {
                 survey.current += 1;
-                changes.of(&self.group.name).ignore += 1;
+                changes.group_mut(&self.group.name).ignore += 1;
             }
             Update::InPlace => survey.in_place.push(Arc::clone(alloc)),
             Update::Destructive => {
@@ -182,7 +182,7 @@ impl GroupPass<'_> {
 
     fn vacant(&mut self, over: &[&Arc<Allocation>], place: Place, changes: &mut Changes) {
         if over.iter().any(|a| a.next_allocation.is_empty() && !gives_way(a, self.job)) {
-            changes.of(&self.group.name).ignore += 1;
+            changes.group_mut(&self.group.name).ignore += 1;
             return;
         }
         if let Some(failed) = self.failed(over) {
@@ -193,10 +193,10 @@ impl GroupPass<'_> {
                     self.survey.missing.push(Place { previous, ..place });
                 }
                 Verdict::Later(at) => {
-                    changes.of(&self.group.name).reschedule_later += 1;
+                    changes.group_mut(&self.group.name).reschedule_later += 1;
                     changes.failed_until.push((Arc::clone(failed), at));
                 }
-                Verdict::Never => changes.of(&self.group.name).ignore += 1,
+                Verdict::Never => changes.group_mut(&self.group.name).ignore += 1,
             }
             return;
         }
@@ -255,7 +255,7 @@ impl GroupPass<'_> {
             }
         };
         for alloc in self.survey.in_place {
-            changes.of(&group.name).in_place_update += 1;
+            changes.group_mut(&group.name).in_place_update += 1;
             changes.in_place.push((alloc, deployment.clone()));
         }
         for place in self.survey.missing {
@@ -264,14 +264,14 @@ impl GroupPass<'_> {
         let mut room = usize::try_from(room).unwrap_or(usize::MAX);
         for place in self.survey.destructive {
             if room == 0 {
-                changes.of(&group.name).ignore += 1;
+                changes.group_mut(&group.name).ignore += 1;
                 continue;
             }
             room -= 1;
             if canarying && strategy.is_some() {
-                changes.of(&group.name).canary += 1;
+                changes.group_mut(&group.name).canary += 1;
             }
-            changes.of(&group.name).destructive_update += 1;
+            changes.group_mut(&group.name).destructive_update += 1;
             let canary = canarying && strategy.is_some();
             changes.places.push(Place { canary, deployment: deployment.clone(), ..place });
         }
@@ -296,17 +296,17 @@ fn elsewhere<V: View>(view: &V, job: &Job, alloc: &Arc<Allocation>, clock: Clock
     let desired = job.group(&group).is_some_and(|g| alloc.index().is_some_and(|index| index < g.count));
     let placed_well = node.is_some_and(|n| feasible::in_pool(job, n) && feasible::in_datacenters(job, n));
     if !desired || !placed_well {
-        changes.of(&group).stop += 1;
+        changes.group_mut(&group).stop += 1;
         changes.stop(alloc, NOT_NEEDED);
         return;
     }
     match ground(node, alloc, clock) {
         Ground::Leaving => {
-            changes.of(&group).stop += 1;
+            changes.group_mut(&group).stop += 1;
             changes.stop(alloc, TAINTED);
         }
         Ground::Silent => disconnect::mark(alloc, clock, changes),
         // The node accepts no new allocations, and running allocations continue.
-        Ground::Firm | Ground::Lost => changes.of(&group).ignore += 1,
+        Ground::Firm | Ground::Lost => changes.group_mut(&group).ignore += 1,
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(crate) struct Versions(BTreeMap<u64, Arc<Job>>);
 
 impl Versions {
-    pub fn of(job: &Job, places: &[Place]) -> Self {
+    pub fn new(job: &Job, places: &[Place]) -> Self {
         let earlier = places.iter().filter_map(|place| place.version.as_ref());
         let earlier =
             earlier.filter(|old| old.version != job.version || old.create_index != job.create_index);

@@ -74,7 +74,7 @@ pub trait View {
 
 impl View for Root {
     fn rules(&self, pool: &str) -> Rules {
-        Rules::of(self.scheduler_config(), Root::node_pool(self, pool).map(AsRef::as_ref))
+        Rules::new(self.scheduler_config(), Root::node_pool(self, pool).map(AsRef::as_ref))
     }
     fn index(&self) -> u64 {
         Root::index(self)

@@ -45,7 +45,7 @@ pub struct VolumeUse {
 
 impl VolumeUse {
     /// Returns the rows that belong to a volume.
-    pub fn of(root: &Root, volume: &Volume) -> Self {
+    pub fn collect(root: &Root, volume: &Volume) -> Self {
         let held = root.claims_of(&volume.key()).filter(|claim| claim.phase.holds());
         Self {
             claims: held.map(|claim| (claim.clone(), root.alloc(&claim.id.alloc).cloned())).collect(),
@@ -298,7 +298,7 @@ fn plugin(before: Option<&Arc<Plugin>>, after: &Arc<Plugin>) -> EventRow {
 /// Returns the events of a command: one for each row, in the order of the set.
 pub(crate) fn events(set: &ChangeSet, before: &Root, after: &Snapshot, allocs: &AllocRows) -> Vec<Event> {
     let volume = |row: Arc<Volume>| {
-        let used = Arc::new(VolumeUse::of(after, &row));
+        let used = Arc::new(VolumeUse::collect(after, &row));
         EventRow::CsiVolume { row, used }
     };
     let mut out = Vec::new();

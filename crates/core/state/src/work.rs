@@ -75,7 +75,7 @@ impl Followers {
         }
     }
 
-    fn of(&self, node: &NodeId) -> impl Iterator<Item = &Arc<Inbox>> {
+    fn list(&self, node: &NodeId) -> impl Iterator<Item = &Arc<Inbox>> {
         self.0.get(node).into_iter().flatten()
     }
 
@@ -86,7 +86,7 @@ impl Followers {
             (_, Some(row)) | (Some(row), None) => Some(row),
             (None, None) => None,
         };
-        row.into_iter().flat_map(|row| self.of(&row.node_id)).for_each(|inbox| inbox.put(id));
+        row.into_iter().flat_map(|row| self.list(&row.node_id)).for_each(|inbox| inbox.put(id));
     }
 
     pub(crate) fn tell_all(&self) {

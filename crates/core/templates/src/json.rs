@@ -5,7 +5,7 @@ use crate::value::{map, text};
 use gotmpl::Value;
 use serde_json::Value as Json;
 
-pub(crate) fn of(value: &Value) -> Json {
+pub(crate) fn from_value(value: &Value) -> Json {
     match value {
         Value::Nil | Value::Function(_) => Json::Null,
         Value::Bool(b) => Json::Bool(*b),
@@ -13,9 +13,9 @@ pub(crate) fn of(value: &Value) -> Json {
         Value::Uint(n) => (*n).into(),
         Value::Float(f) => serde_json::Number::from_f64(*f).map_or(Json::Null, Json::Number),
         Value::String(text) => Json::String(text.to_string()),
-        Value::List(items) => Json::Array(items.iter().map(of).collect()),
+        Value::List(items) => Json::Array(items.iter().map(from_value).collect()),
         Value::Map(items) => {
-            Json::Object(items.iter().map(|(key, value)| (key.to_string(), of(value))).collect())
+            Json::Object(items.iter().map(|(key, value)| (key.to_string(), from_value(value))).collect())
         }
     }
 }

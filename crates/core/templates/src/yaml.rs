@@ -141,7 +141,7 @@ mod tests {
         });
         let written = write(&json::value(&all));
         let back = read(&written).unwrap_or_else(|error| panic!("{error}\n{written}"));
-        assert_eq!(json::of(&back), json::of(&json::value(&all)), "{written}");
+        assert_eq!(json::from_value(&back), json::from_value(&json::value(&all)), "{written}");
         assert_eq!(
             write(&json::value(&json!({"b": [1, 2], "a": {"c": "d e"}}))),
             "a:\n  c: d e\nb:\n- 1\n- 2"

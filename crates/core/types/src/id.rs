@@ -22,7 +22,7 @@ struct Id {
 struct Beginning(u64);
 
 impl Beginning {
-    fn of(text: &str) -> Self {
+    fn new(text: &str) -> Self {
         let mut bytes = [0; 8];
         let length = text.len().min(7);
         bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
@@ -38,7 +38,7 @@ impl Beginning {
 
 impl Id {
     fn new(text: &str) -> Self {
-        let beginning = Beginning::of(text);
+        let beginning = Beginning::new(text);
         Self { beginning, text: if text.is_empty() { ArcStr::new() } else { ArcStr::from(text) } }
     }
 }

@@ -150,7 +150,7 @@ struct Kept<'m> {
 }
 
 impl<'m> Kept<'m> {
-    fn of(metric: &'m AllocMetric) -> Self {
+    fn new(metric: &'m AllocMetric) -> Self {
         let counts = &*metric.counts;
         Self {
             nodes_evaluated: counts.nodes_evaluated,
@@ -176,7 +176,7 @@ impl<'m> Kept<'m> {
 impl Serialize for AllocMetric {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if !serializer.is_human_readable() {
-            return Kept::of(self).serialize(serializer);
+            return Kept::new(self).serialize(serializer);
         }
         let counts = &*self.counts;
         let shown = Shown {

@@ -28,7 +28,7 @@ pub enum Presence {
 
 impl Presence {
     /// Returns the presence of a node by its record.
-    pub fn of(node: Option<&Node>) -> Self {
+    pub fn from_node(node: Option<&Node>) -> Self {
         match node {
             None => Self::Unknown,
             Some(node) => match node.status {

@@ -92,7 +92,7 @@ struct Options {
 }
 
 impl Options {
-    fn of(settings: &Settings, driver: &'static str) -> Self {
+    fn new(settings: &Settings, driver: &'static str) -> Self {
         let values = match settings.plugins.get(driver).map(|block| &block.config) {
             Some(Value::Object(values)) => values.clone(),
             _ => Map::new(),
@@ -171,7 +171,7 @@ impl Options {
 }
 
 fn raw_exec(settings: &Settings) -> Result<RawExecOptions, AgentError> {
-    let mut options = Options::of(settings, "raw_exec");
+    let mut options = Options::new(settings, "raw_exec");
     let read = RawExecOptions {
         enabled: options.bool("enabled")?.unwrap_or(false),
         denied_host_uids: options.ids("denied_host_uids")?,
@@ -184,7 +184,7 @@ fn raw_exec(settings: &Settings) -> Result<RawExecOptions, AgentError> {
 }
 
 fn exec(settings: &Settings) -> Result<ExecOptions, AgentError> {
-    let mut options = Options::of(settings, "exec");
+    let mut options = Options::new(settings, "exec");
     // The driver always uses pivot_root; the option is for file systems that cannot.
     if options.bool("no_pivot_root")? == Some(true) {
         return Err(options.bad("no_pivot_root", "false: tasks always get a root of their own"));
@@ -201,14 +201,14 @@ fn exec(settings: &Settings) -> Result<ExecOptions, AgentError> {
 }
 
 fn java(settings: &Settings) -> Result<IsolationOptions, AgentError> {
-    let mut options = Options::of(settings, "java");
+    let mut options = Options::new(settings, "java");
     let read = options.isolation(settings)?;
     options.end()?;
     Ok(read)
 }
 
 fn qemu(settings: &Settings) -> Result<QemuOptions, AgentError> {
-    let mut options = Options::of(settings, "qemu");
+    let mut options = Options::new(settings, "qemu");
     let images = options.strings("image_paths")?.unwrap_or_default();
     let read = QemuOptions {
         image_paths: images.into_iter().map(Into::into).collect(),
@@ -272,7 +272,7 @@ fn legacy_docker(options: &BTreeMap<String, String>) -> Value {
 
 /// Returns whether plugins have root on the node: as configured; by default only in development agents.
 pub(crate) fn allows_privileged_plugins(settings: &Settings) -> bool {
-    let set = Options::of(settings, "exec").bool(PRIVILEGED_PLUGINS).ok().flatten();
+    let set = Options::new(settings, "exec").bool(PRIVILEGED_PLUGINS).ok().flatten();
     set.unwrap_or(settings.dev)
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct LogFileSettings {
 
 impl LogFileSettings {
     /// Reads the configuration; returns `None` without a log file.
-    pub(crate) fn of(file: &AgentConfig) -> Result<Option<Self>, AgentError> {
+    pub(crate) fn from_config(file: &AgentConfig) -> Result<Option<Self>, AgentError> {
         let Some(text) = file.log_file.as_deref().filter(|path| !path.is_empty()) else { return Ok(None) };
         let mut path = PathBuf::from(text);
         if text.ends_with('/') || path.is_dir() {
@@ -190,10 +190,10 @@ mod tests {
     #[test]
     fn a_directory_gets_a_file_of_the_usual_name() {
         let file = |path: &str| AgentConfig { log_file: Some(path.into()), ..AgentConfig::default() };
-        let read = LogFileSettings::of(&file("/var/log/x/")).unwrap().unwrap();
+        let read = LogFileSettings::from_config(&file("/var/log/x/")).unwrap().unwrap();
         assert_eq!(read.path, Path::new("/var/log/x/caravan.log"));
-        assert_eq!(LogFileSettings::of(&file("")).unwrap(), None);
+        assert_eq!(LogFileSettings::from_config(&file("")).unwrap(), None);
         let wrong = AgentConfig { log_rotate_bytes: Some(-1), ..file("/x") };
-        assert!(LogFileSettings::of(&wrong).unwrap_err().to_string().contains("log_rotate_bytes"));
+        assert!(LogFileSettings::from_config(&wrong).unwrap_err().to_string().contains("log_rotate_bytes"));
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn start(level: &str, json: bool, file: Option<(LogFile, PathBuf)>) -
             false => kept.with_ansi(false).with_filter(shown).boxed(),
         }
     });
-    let monitors = Monitors::of(path);
+    let monitors = Monitors::new(path);
     let followed = monitors.clone().with_filter(monitors.clone());
     // An error means that logging runs already.
     let _ = tracing_subscriber::registry().with(written).with(kept).with(followed).try_init();

@@ -95,7 +95,7 @@ pub(crate) struct Monitors(pub(crate) Arc<Monitor>);
 
 impl Monitors {
     /// Creates a monitor with the log file, if there is one.
-    pub(crate) fn of(file: Option<PathBuf>) -> Self {
+    pub(crate) fn new(file: Option<PathBuf>) -> Self {
         Self(Arc::new(Monitor { file, ..Monitor::default() }))
     }
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
 /// Reads the `reserved` block.
-pub(crate) fn of(file: &ClientConfig) -> Result<ReservedResources, AgentError> {
+pub(crate) fn from_config(file: &ClientConfig) -> Result<ReservedResources, AgentError> {
     let reserved = file.reserved.clone().unwrap_or_default();
     let cores = cores("client.reserved.cores", reserved.cores.as_deref())?.unwrap_or_default();
     Ok(ReservedResources {

@@ -183,13 +183,13 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
     let server = match is_server {
         true => {
             let region = non_empty(&file.region).unwrap_or_else(|| "global".into());
-            let cluster = ClusterSettings::of(&file, &server_file, bind, host, dev, &region)?;
-            Some(ServerSettings::of(&server_file, &data_dir, host, cluster)?)
+            let cluster = ClusterSettings::from_config(&file, &server_file, bind, host, dev, &region)?;
+            Some(ServerSettings::from_config(&server_file, &data_dir, host, cluster)?)
         }
         false => None,
     };
     let client = if is_client { Some(client::client(client_file, &data_dir, is_server)?) } else { None };
-    let limits = Limits::of(&file)?;
+    let limits = Limits::from_config(&file)?;
     let plugins = file
         .plugin
         .clone()
@@ -224,7 +224,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         name: non_empty(&file.name).unwrap_or_else(|| host.hostname.clone()),
         data_dir,
         log_level,
-        log_file: LogFileSettings::of(&file)?,
+        log_file: LogFileSettings::from_config(&file)?,
         log_json: file.log_json.unwrap_or(false),
         enable_debug: file.enable_debug.unwrap_or(dev),
         http,
@@ -235,8 +235,8 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
         client,
         transport: transport(&file, limits)?,
         metrics: metrics(&file, dev),
-        ui: ui::of(&file)?,
-        tls: TlsSettings::of(&file)?,
+        ui: ui::from_config(&file)?,
+        tls: TlsSettings::from_config(&file)?,
         plugins,
         plugin_dir,
         files: flags.config.clone(),
@@ -246,7 +246,7 @@ pub(crate) fn resolve(flags: &Flags, file: AgentConfig, host: &Host) -> Result<S
             on_interrupt: file.leave_on_interrupt.unwrap_or(false),
             on_terminate: file.leave_on_terminate.unwrap_or(false),
         },
-        neighbours: neighbours::of(&file, &host.variables)?,
+        neighbours: neighbours::from_config(&file, &host.variables)?,
         file: Arc::new(file),
     })
 }

@@ -33,7 +33,7 @@ fn bad(field: &'static str, reason: impl Into<String>) -> AgentError {
 
 impl TlsSettings {
     /// Reads the `tls` block. The files are read later.
-    pub(crate) fn of(file: &AgentConfig) -> Result<Self, AgentError> {
+    pub(crate) fn from_config(file: &AgentConfig) -> Result<Self, AgentError> {
         let Some(tls) = &file.tls else { return Ok(Self::default()) };
         let path =
             |supplied: &Option<String>| supplied.clone().filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -267,7 +267,7 @@ mod tests {
     use caravan_hcl::Source;
 
     fn read(text: &str) -> Result<TlsSettings, AgentError> {
-        TlsSettings::of(&caravan_hcl::config::parse(&[Source::new("a.hcl", text)]).unwrap())
+        TlsSettings::from_config(&caravan_hcl::config::parse(&[Source::new("a.hcl", text)]).unwrap())
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn share(part: u64, whole: u64) -> f64 {
 }
 
 /// Returns the file system that holds a directory.
-pub(crate) fn of(dir: &Path) -> Option<Disk> {
+pub(crate) fn read(dir: &Path) -> Option<Disk> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
     let used = bytes(stat.f_blocks.saturating_sub(stat.f_bfree));
@@ -51,7 +51,7 @@ pub(crate) fn all() -> Vec<Disk> {
     mounted(&mounts)
         .into_iter()
         .filter_map(|(device, mountpoint)| {
-            Some(Disk { device, mountpoint: mountpoint.clone(), ..of(Path::new(&mountpoint))? })
+            Some(Disk { device, mountpoint: mountpoint.clone(), ..read(Path::new(&mountpoint))? })
         })
         .collect()
 }
@@ -81,6 +81,6 @@ mod tests {
         let text = "/dev/vda / ext4 rw 0 0\nproc /proc proc rw 0 0\n/dev/vda /run/netns ext4 rw 0 0\n/dev/vdb /a\\040b xfs rw 0 0\n";
         let want = [("/dev/vda", "/"), ("/dev/vdb", "/a b")].map(|(d, p)| (d.to_owned(), p.to_owned()));
         assert_eq!(mounted(text), want);
-        assert!(of(Path::new("/")).unwrap().size > 0);
+        assert!(read(Path::new("/")).unwrap().size > 0);
     }
 }

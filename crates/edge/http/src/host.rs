@@ -120,7 +120,7 @@ pub(crate) async fn measure(client: &dyn ClientSide) -> Result<HostStats, ApiErr
     let uptime = read("/proc/uptime").await?;
     let dir = client.allocs_dir();
     let mhz = client.node().attributes.get("cpu.frequency").and_then(|mhz| mhz.parse().ok());
-    let looked = tokio::task::spawn_blocking(move || (disks::all(), disks::of(&dir))).await;
+    let looked = tokio::task::spawn_blocking(move || (disks::all(), disks::read(&dir))).await;
     let (disks, alloc_dir) = looked.unwrap_or_default();
     let devices = client.device_stats();
     let machine = Machine { disks, alloc_dir, devices, mhz: mhz.unwrap_or(0.0) };

@@ -32,7 +32,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(before: bool, after: bool, changed: bool) -> Self {
+    fn new(before: bool, after: bool, changed: bool) -> Self {
         match (before, after) {
             (false, true) => Self::Added,
             (true, false) => Self::Deleted,
@@ -65,7 +65,7 @@ impl FieldDiff {
     /// Creates the difference of two printed values. An absent value prints as empty text, so absent and empty are
     /// equal.
     fn new(name: &str, old: &str, new: &str) -> Self {
-        let kind = Kind::of(!old.is_empty(), !new.is_empty(), old != new);
+        let kind = Kind::new(!old.is_empty(), !new.is_empty(), old != new);
         Self { kind, name: name.to_owned(), old: old.to_owned(), new: new.to_owned(), annotation: None }
     }
 
@@ -120,10 +120,10 @@ fn objects(old: Option<Object>, new: Object, updates: Option<&Updates>) -> Value
     let (old, new) = (old.map(policies::marked), policies::marked(new));
     let (old, new) = (old.as_ref(), &new);
     let groups: Vec<(Kind, Value)> = named(old, Some(new), "TaskGroups", |o, n| group(o, n, updates));
-    let parts = Parts::of(old, Some(new), Level::Job);
+    let parts = Parts::new(old, Some(new), Level::Job);
     let changed = parts.changed() || groups.iter().any(|(kind, _)| *kind != Kind::None);
     json!({
-        "Type": Kind::of(old.is_some(), true, changed).as_str(),
+        "Type": Kind::new(old.is_some(), true, changed).as_str(),
         "ID": new.get("ID"),
         "Fields": list(parts.fields.iter().map(FieldDiff::json)),
         "Objects": list(parts.objects.iter().map(ObjectDiff::json)),
@@ -132,15 +132,15 @@ fn objects(old: Option<Object>, new: Object, updates: Option<&Updates>) -> Value
 }
 
 fn group(old: Option<&Object>, new: Option<&Object>, updates: Option<&Updates>) -> (Kind, Value) {
-    let whole = Kind::of(old.is_some(), new.is_some(), true);
+    let whole = Kind::new(old.is_some(), new.is_some(), true);
     let annotated = updates.is_some();
     let tasks: Vec<(Kind, Value)> = named(old, new, "Tasks", |o, n| task(o, n, annotated.then_some(whole)));
-    let mut parts = Parts::of(old, new, Level::Group);
+    let mut parts = Parts::new(old, new, Level::Group);
     if annotated {
         annotate::counts(&mut parts.fields);
     }
     let changed = parts.changed() || tasks.iter().any(|(kind, _)| *kind != Kind::None);
-    let kind = Kind::of(old.is_some(), new.is_some(), changed);
+    let kind = Kind::new(old.is_some(), new.is_some(), changed);
     let name = new.or(old).and_then(|group| group.get("Name")).cloned().unwrap_or_default();
     let counts = updates.and_then(|all| all.get(name.as_str()?)).map(annotate::updates);
     let value = json!({
@@ -156,8 +156,8 @@ fn group(old: Option<&Object>, new: Option<&Object>, updates: Option<&Updates>) 
 
 /// Compares two tasks. `group` is the kind of the group's difference if the task is to be annotated.
 fn task(old: Option<&Object>, new: Option<&Object>, group: Option<Kind>) -> (Kind, Value) {
-    let parts = Parts::of(old, new, Level::Task);
-    let kind = Kind::of(old.is_some(), new.is_some(), parts.changed());
+    let parts = Parts::new(old, new, Level::Task);
+    let kind = Kind::new(old.is_some(), new.is_some(), parts.changed());
     let annotation = group.and_then(|group| annotate::task(kind, group, &parts));
     let value = json!({
         "Type": kind.as_str(),

@@ -78,10 +78,10 @@ macro_rules! keys {
         $crate::order::Keys::<$row_type> {
             names: &[$($name),*],
             of: &[$({
-                fn of<'r>($root: &'r caravan_state::Root, $row: &'r $row_type) -> $crate::order::Cell<'r> {
+                fn cell<'r>($root: &'r caravan_state::Root, $row: &'r $row_type) -> $crate::order::Cell<'r> {
                     $crate::order::Cell::from($value)
                 }
-                of
+                cell
             }),*],
         }
     };

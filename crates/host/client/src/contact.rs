@@ -44,7 +44,7 @@ struct Pace {
 }
 
 impl Pace {
-    fn of(contact: &NodeContact) -> Self {
+    fn from_contact(contact: &NodeContact) -> Self {
         let ttl = match contact.heartbeat_ttl.to_std() {
             Duration::ZERO => DEFAULT_TTL,
             ttl => ttl.max(Duration::from_millis(200)),
@@ -219,7 +219,7 @@ async fn keep_lease(parts: &ContactParts) {
     loop {
         match answered(parts, pace.patience(), parts.link.servers.heartbeat(heartbeat(parts))).await {
             Ok(contact) => {
-                pace = Pace::of(&contact);
+                pace = Pace::from_contact(&contact);
                 tokio::time::sleep(pace.pause()).await;
             }
             Err(error) => {
@@ -241,7 +241,7 @@ async fn register(parts: &ContactParts, allocs: &Allocs, registered: &watch::Sen
         match answered(parts, pace.patience(), parts.link.servers.register(request)).await {
             Ok(contact) => {
                 backoff.reset();
-                pace = Pace::of(&contact);
+                pace = Pace::from_contact(&contact);
                 in_step(&contact, allocs);
                 if !registered.send_replace(true) {
                     tracing::info!(node = %parts.link.identity.node_id, "node registered");
@@ -290,7 +290,7 @@ async fn live(
             }
             Ok(contact) => {
                 backoff.reset();
-                pace = Pace::of(&contact);
+                pace = Pace::from_contact(&contact);
                 pause = pause_after(pace, parts.link.identity.signed.valid().is_some(), &mut unsigned);
                 in_step(&contact, allocs);
             }
@@ -367,7 +367,7 @@ mod tests {
     use caravan_types::Nanos;
 
     fn pace(ttl_ms: i64, lease_ms: i64) -> Pace {
-        Pace::of(&NodeContact {
+        Pace::from_contact(&NodeContact {
             heartbeat_ttl: Nanos::from_millis(ttl_ms),
             lease_ttl: Nanos::from_millis(lease_ms),
             ..NodeContact::default()

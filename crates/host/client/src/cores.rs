@@ -95,7 +95,7 @@ impl Cores {
     }
 
     /// Returns the processors on which a task runs.
-    pub(crate) fn of(&self, alloc: &AllocId, task: &str) -> Processors {
+    pub(crate) fn get(&self, alloc: &AllocId, task: &str) -> Processors {
         let state = self.lock();
         let Some(shared) = &self.inner.shared else { return Processors::Any };
         if let Some(own) = state.held.get(alloc).and_then(|tasks| tasks.get(task)) {
@@ -210,6 +210,6 @@ mod tests {
         assert_eq!(left(), BTreeSet::from([0, 2, 3]));
         cores.hold(&alloc("d", &[0, 2, 3]));
         assert_eq!(left(), (0..4).collect(), "a task must run somewhere");
-        assert_eq!(cores.of(&"a".into(), "t"), Processors::Any, "nothing holds it");
+        assert_eq!(cores.get(&"a".into(), "t"), Processors::Any, "nothing holds it");
     }
 }

@@ -48,7 +48,7 @@ impl DynamicUsers {
     }
 
     /// Returns the user that was chosen for a task.
-    pub(crate) fn of(&self, alloc: &AllocId, task: &str) -> Option<u32> {
+    pub(crate) fn get(&self, alloc: &AllocId, task: &str) -> Option<u32> {
         self.taken.lock().get(&(alloc.clone(), task.to_owned())).copied()
     }
 
@@ -72,7 +72,7 @@ mod tests {
         assert!(error.contains("80000 to 80001"), "{error}");
         users.release(&"a0".into(), "web");
         assert_eq!(users.assign(&"a2".into(), "web"), Ok(80_000));
-        assert_eq!(users.of(&"a0".into(), "web"), None);
+        assert_eq!(users.get(&"a0".into(), "web"), None);
         assert_eq!(DynamicUsers::name(80_000), "nomad-80000");
     }
 }

@@ -105,7 +105,7 @@ impl Guard {
     ) -> Result<Option<UnderLease>> {
         let pid = found.state.as_ref().and_then(|state| state.pid).and_then(|pid| u32::try_from(pid).ok());
         let identity = match pid.filter(|pid| *pid > 0) {
-            Some(pid) => ProcessIdentity::of(pid)?,
+            Some(pid) => ProcessIdentity::read(pid)?,
             None => None,
         };
         let term = self.term.clone();

@@ -46,11 +46,11 @@ impl World {
     }
 
     fn with(options: Value) -> Self {
-        Self::of(EngineKind::Docker, options)
+        Self::with_options(EngineKind::Docker, options)
     }
 
-    fn of(kind: EngineKind, mut options: Value) -> Self {
-        let engine = ContainerEngine::of(kind).unwrap();
+    fn with_options(kind: EngineKind, mut options: Value) -> Self {
+        let engine = ContainerEngine::start_kind(kind).unwrap();
         options["endpoint"] = engine.endpoint().into();
         let alloc = format!("test-{}-{}", std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
         Self { dir: tempfile::tempdir().unwrap(), engine, alloc, options, kind }
@@ -129,7 +129,7 @@ impl Outages for World {
 #[tokio::test(flavor = "multi_thread")]
 async fn docker_gets_over_the_death_of_its_engine() {
     for kind in [EngineKind::Docker, EngineKind::Live, EngineKind::Podman] {
-        let mut world = World::of(kind, json!({}));
+        let mut world = World::with_options(kind, json!({}));
         conformance::check_outages(&mut world).await.unwrap();
         assert_eq!(world.engine.containers().unwrap(), Vec::<String>::new(), "no container is left");
     }
@@ -152,7 +152,7 @@ async fn docker_conforms() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn docker_conforms_with_podman() {
-    let world = World::of(EngineKind::Podman, json!({}));
+    let world = World::with_options(EngineKind::Podman, json!({}));
     conformance::check_all(&world).await.unwrap();
     assert_eq!(world.engine.containers().unwrap(), Vec::<String>::new(), "no container is left");
 }

@@ -178,7 +178,7 @@ impl ShimDriver for JavaDriver {
             Ok(launcher) => launcher,
             Err(reason) => return Fingerprint::undetected(reason),
         };
-        match self.version.of(&launcher.host, "-version").await {
+        match self.version.get(&launcher.host, "-version").await {
             Ok(output) => {
                 let JavaVersion { version, runtime, vm } = JavaVersion::parse(&output);
                 for (key, value) in [("version", version), ("runtime", runtime), ("vm", vm)] {

@@ -60,7 +60,7 @@ pub(crate) struct VersionAnswer(Mutex<Option<(Stamp, String)>>);
 impl VersionAnswer {
     /// Returns the output of a program that runs with one argument: its standard output, or its standard error if the
     /// output is empty. The error is a sentence for operators.
-    pub(crate) async fn of(&self, program: &Path, argument: &str) -> Result<String, String> {
+    pub(crate) async fn get(&self, program: &Path, argument: &str) -> Result<String, String> {
         let failed = |reason: String| format!("{} {argument} failed: {reason}", program.display());
         let meta = tokio::fs::metadata(program).await.map_err(|error| failed(error.to_string()))?;
         let stamp = Stamp::new(program, &meta);
@@ -133,15 +133,15 @@ mod tests {
         let answers = VersionAnswer::default();
         let tool = program(dir.path(), "tool", &script("1.2"));
         for _ in 0..2 {
-            assert_eq!(answers.of(&tool, "-v").await.unwrap(), "-v 1.2\n");
+            assert_eq!(answers.get(&tool, "-v").await.unwrap(), "-v 1.2\n");
         }
         assert_eq!(std::fs::read_to_string(&count).unwrap(), "x\n");
         let newer = program(dir.path(), "newer", &script("1.2.3"));
         std::fs::rename(newer, &tool).unwrap();
-        assert_eq!(answers.of(&tool, "-v").await.unwrap(), "-v 1.2.3\n");
+        assert_eq!(answers.get(&tool, "-v").await.unwrap(), "-v 1.2.3\n");
         let broken = program(dir.path(), "broken", "echo no library >&2; exit 3");
-        let error = answers.of(&broken, "-v").await.unwrap_err();
+        let error = answers.get(&broken, "-v").await.unwrap_err();
         assert!(error.contains("broken -v failed") && error.contains("no library"), "{error}");
-        assert!(answers.of(&dir.path().join("absent"), "-v").await.is_err());
+        assert!(answers.get(&dir.path().join("absent"), "-v").await.is_err());
     }
 }

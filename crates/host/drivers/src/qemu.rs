@@ -170,7 +170,7 @@ impl ShimDriver for QemuDriver {
             Ok(Err(reason)) => return Fingerprint::undetected(reason),
             Err(_) => return Fingerprint::undetected("the search for emulators was cut off"),
         };
-        let output = match self.version.of(&emulators.first(), "--version").await {
+        let output = match self.version.get(&emulators.first(), "--version").await {
             Ok(output) => output,
             Err(reason) => return Fingerprint::undetected(reason),
         };

@@ -430,13 +430,13 @@ fn tasks_outlive_the_agent_and_their_ends_are_seen() {
         let id = config.id.clone();
         let handle = with_agent(async { world.driver().start(config).await.unwrap() });
         let pid = handle.pid.unwrap();
-        let task = ProcessIdentity::of(pid).unwrap().unwrap();
+        let task = ProcessIdentity::read(pid).unwrap().unwrap();
 
         with_agent(async {
             let driver = world.driver();
             driver.recover(handle.clone()).await.unwrap();
             assert_eq!(driver.inspect(&id).await.unwrap().state, TaskState::Running);
-            assert_eq!(ProcessIdentity::of(pid).unwrap(), Some(task));
+            assert_eq!(ProcessIdentity::read(pid).unwrap(), Some(task));
         });
 
         // No agent watches while the task ends.
@@ -601,7 +601,7 @@ async fn a_program_that_takes_too_long_is_ended_and_the_task_is_not() {
         }
     }
     let pid: u32 = read(&marker).trim().parse().unwrap();
-    until("the program's end", || ProcessIdentity::of(pid).unwrap().is_none()).await;
+    until("the program's end", || ProcessIdentity::read(pid).unwrap().is_none()).await;
     assert_eq!(driver.inspect(&id).await.unwrap().state, TaskState::Running);
     let failing = driver.exec(&id, &["sh".into(), "-c".into(), "exit 9".into()], TIMEOUT).await.unwrap();
     assert_eq!(failing.exit_code, 9);

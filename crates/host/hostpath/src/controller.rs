@@ -40,7 +40,7 @@ impl Plugin {
             None => None,
         };
         let desired = VolumeSpec::check(request, &self.options, content)?;
-        let id = VolumeId::of(self.store.instance(), &desired.name);
+        let id = VolumeId::new(self.store.instance(), &desired.name);
         let _lock = self.store.lock(id.as_str())?;
         match self.store.load::<Record>(id.as_str())? {
             Some(record) if record.phase == Phase::Ready => {

@@ -35,7 +35,7 @@ impl Plugin {
                 "the parameter {key:?} is unknown; groups of snapshots have none"
             )));
         }
-        let id = GroupId::of(self.store.instance(), &request.name);
+        let id = GroupId::new(self.store.instance(), &request.name);
         // Check the request before taking locks, because that creates lock files.
         if self.store.load::<Group>(id.as_str())?.is_none() {
             volumes.iter().try_for_each(|volume| self.store.ready(volume).map(|_| ()))?;

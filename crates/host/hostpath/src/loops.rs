@@ -34,7 +34,7 @@ pub(crate) struct Loop {
 }
 
 /// Returns the loop devices of a file, found by inode: the file's path may differ from that at the device's creation.
-pub(crate) fn of(file: &Path) -> Result<Vec<Loop>, Error> {
+pub(crate) fn find(file: &Path) -> Result<Vec<Loop>, Error> {
     let metadata = match fs::metadata(file) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -72,7 +72,8 @@ fn pair(text: &str) -> Option<(u32, u32)> {
 
 /// Returns the device of a file, and creates one if it has none.
 pub(crate) fn attach(file: &Path, readonly: bool) -> Result<PathBuf, Error> {
-    if let Some(found) = of(file)?.into_iter().find(|found| found.readonly == readonly && !found.autoclear) {
+    if let Some(found) = find(file)?.into_iter().find(|found| found.readonly == readonly && !found.autoclear)
+    {
         return Ok(found.path);
     }
     let mut losetup = Command::new("losetup");
@@ -87,7 +88,7 @@ pub(crate) fn attach(file: &Path, readonly: bool) -> Result<PathBuf, Error> {
 /// Detaches the devices of a file that are not mounted. If a process has one open, the kernel detaches it when that
 /// process closes it.
 pub(crate) fn free(file: &Path) -> Result<(), Error> {
-    let found = of(file)?;
+    let found = find(file)?;
     if found.iter().all(|found| found.autoclear) {
         return Ok(());
     }
@@ -106,7 +107,7 @@ pub(crate) fn free(file: &Path) -> Result<(), Error> {
 /// as losetup(8) has it open, so this waits for a moment.
 pub(crate) fn is_free(file: &Path) -> Result<bool, Error> {
     for _ in 0..LOOKS {
-        let found = of(file)?;
+        let found = find(file)?;
         if found.is_empty() {
             return Ok(true);
         }
@@ -122,7 +123,7 @@ pub(crate) fn is_free(file: &Path) -> Result<bool, Error> {
 
 /// Makes the devices of a file use its new size.
 pub(crate) fn resize(file: &Path) -> Result<(), Error> {
-    for found in of(file)? {
+    for found in find(file)? {
         let mut losetup = Command::new("losetup");
         run(losetup.arg("--set-capacity").arg(&found.path), "losetup", "util-linux", &[])?;
     }
@@ -132,7 +133,7 @@ pub(crate) fn resize(file: &Path) -> Result<(), Error> {
 /// Writes buffered data of a file's devices to the file. Returns whether it has writable devices.
 pub(crate) fn flush(file: &Path) -> Result<bool, Error> {
     let mut any = false;
-    for found in of(file)?.into_iter().filter(|found| !found.readonly) {
+    for found in find(file)?.into_iter().filter(|found| !found.readonly) {
         let device = File::open(&found.path).map_err(Error::io("open", &found.path))?;
         device.sync_all().map_err(Error::io("flush", &found.path))?;
         any = true;

@@ -64,7 +64,7 @@ fn is_of(store: &Store, record: &Record, mount: &mountinfo::Mount) -> Result<boo
             Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino()))
         }
         Backing::Image { .. } if mount.source.starts_with("/dev/loop") => {
-            Ok(loops::of(&data)?.iter().any(|found| found.path == Path::new(&mount.source)))
+            Ok(loops::find(&data)?.iter().any(|found| found.path == Path::new(&mount.source)))
         }
         Backing::Image { .. } => Ok(false),
         Backing::Thin { fs: Some(_) } => {
@@ -78,7 +78,7 @@ fn is_of(store: &Store, record: &Record, mount: &mountinfo::Mount) -> Result<boo
             }
             let number = (rustix::fs::major(there.rdev()), rustix::fs::minor(there.rdev()));
             let is_itself = ours.file_type().is_block_device() && there.rdev() == ours.rdev();
-            Ok(is_itself || loops::of(&data)?.iter().any(|found| found.number == number))
+            Ok(is_itself || loops::find(&data)?.iter().any(|found| found.number == number))
         }
     }
 }

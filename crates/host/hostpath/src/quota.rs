@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn projects_follow_from_ids_and_leave_small_numbers_alone() {
         let instance = Instance::parse("0123abcd").expect("eight digits");
-        let of = |name| first_choice(&VolumeId::of(&instance, name));
+        let of = |name| first_choice(&VolumeId::new(&instance, name));
         assert_eq!(of("data"), of("data"));
         assert_ne!(of("data"), of("data2"));
         assert!(of("data") >= FIRST_PROJECT && of("data") < FIRST_PROJECT << 1);

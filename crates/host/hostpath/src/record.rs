@@ -32,7 +32,7 @@ macro_rules! ids {
         pub(crate) struct $name(String);
 
         impl $name {
-            pub(crate) fn of(instance: &Instance, name: &str) -> Self {
+            pub(crate) fn new(instance: &Instance, name: &str) -> Self {
                 Self(format!("{}-{}-{}", $prefix, instance.0, hash(name)))
             }
 
@@ -78,7 +78,7 @@ impl SnapshotId {
     /// Returns the id of the snapshot of one volume in a group. Names contain no NUL, so it differs from all other
     /// snapshot ids.
     pub(crate) fn of_member(instance: &Instance, group: &str, volume: &str) -> Self {
-        Self::of(instance, &format!("{group}\0{volume}"))
+        Self::new(instance, &format!("{group}\0{volume}"))
     }
 }
 
@@ -310,12 +310,12 @@ mod tests {
     #[test]
     fn ids_follow_from_names_and_parse_back() {
         let instance = Instance::parse("0123abcd").expect("eight digits");
-        let id = VolumeId::of(&instance, "data");
-        assert_eq!(id, VolumeId::of(&instance, "data"));
-        assert_ne!(id, VolumeId::of(&instance, "data2"));
+        let id = VolumeId::new(&instance, "data");
+        assert_eq!(id, VolumeId::new(&instance, "data"));
+        assert_ne!(id, VolumeId::new(&instance, "data2"));
         assert_eq!(VolumeId::parse(id.as_str()), Some(id.clone()));
         assert_eq!(id.instance(), "0123abcd");
-        let snapshot = SnapshotId::of(&instance, "data");
+        let snapshot = SnapshotId::new(&instance, "data");
         assert_eq!(SnapshotId::parse(snapshot.as_str()), Some(snapshot.clone()));
         assert_eq!(VolumeId::parse(snapshot.as_str()), None);
         assert_eq!(snapshot.instance(), "0123abcd");

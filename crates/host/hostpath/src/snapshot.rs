@@ -22,7 +22,7 @@ impl Plugin {
         if let Some(key) = request.parameters.keys().next() {
             return Err(Error::Invalid(format!("the parameter {key:?} is unknown; snapshots have none")));
         }
-        let id = SnapshotId::of(self.store.instance(), &request.name);
+        let id = SnapshotId::new(self.store.instance(), &request.name);
         // Check the request before taking locks, because that creates lock files.
         let existing = self.store.load::<Snapshot>(id.as_str())?;
         if existing.is_none() {
@@ -171,7 +171,7 @@ impl Plugin {
     /// Returns the content for a new volume with this name. If the volume already exists, its original may have been
     /// deleted, so the record supplies the content.
     pub(crate) fn content(&self, origin: Origin, name: &str) -> Result<Content, Error> {
-        let id = VolumeId::of(self.store.instance(), name);
+        let id = VolumeId::new(self.store.instance(), name);
         if let Some(record) = self.store.load::<Record>(id.as_str())?
             && record.phase == Phase::Ready
             && let Some(source) = record.source

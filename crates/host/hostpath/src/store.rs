@@ -433,10 +433,12 @@ mod tests {
     fn a_lock_is_exclusive_and_ends_when_dropped() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = Store::open(directory.path()).expect("it opens");
-        let id = VolumeId::of(store.instance(), "data");
+        let id = VolumeId::new(store.instance(), "data");
         let lock = store.lock(id.as_str()).expect("it is free");
         assert_eq!(store.lock(id.as_str()).expect_err("it is taken").code(), tonic::Code::Aborted);
-        store.lock(VolumeId::of(store.instance(), "other").as_str()).expect("another volume is another lock");
+        store
+            .lock(VolumeId::new(store.instance(), "other").as_str())
+            .expect("another volume is another lock");
         drop(lock);
         store.lock(id.as_str()).expect("it is free again");
     }
@@ -445,7 +447,7 @@ mod tests {
     fn damaged_and_newer_records_are_reported_and_kept() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = Store::open(directory.path()).expect("it opens");
-        let id = VolumeId::of(store.instance(), "data");
+        let id = VolumeId::new(store.instance(), "data");
         fs::write(store.record_path::<Record>(id.as_str()), "{").expect("it can be written");
         let error = store.load::<Record>(id.as_str()).expect_err("it is damaged");
         assert!(error.sentence().contains("is damaged: EOF"), "{}", error.sentence());
@@ -457,7 +459,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let store = Store::open(directory.path()).expect("it opens");
         let other = Instance::parse("00000000").expect("eight digits");
-        let error = store.ready(VolumeId::of(&other, "data").as_str()).expect_err("it is not here");
+        let error = store.ready(VolumeId::new(&other, "data").as_str()).expect_err("it is not here");
         assert_eq!(error.code(), tonic::Code::Unavailable);
         let error = store.ready("data").expect_err("it is no id of ours");
         assert_eq!(error.code(), tonic::Code::NotFound);

@@ -102,7 +102,7 @@ pub fn elements(attachment: &Attachment, map: PortMap) -> Vec<Element> {
     for forward in &attachment.forwards {
         let fits = match forward.address {
             None => !map.by_address,
-            Some(address) => map.by_address && Version::of(address) == map.version,
+            Some(address) => map.by_address && Version::from_address(address) == map.version,
         };
         for transport in [Transport::Tcp, Transport::Udp].into_iter().filter(|_| fits) {
             elements.push(Element {

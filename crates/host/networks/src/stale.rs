@@ -42,7 +42,8 @@ impl Moved {
         }
         let host = Links::open()?.addresses()?.into_iter().map(|own| own.ip).collect::<BTreeSet<_>>();
         let is_host = |ip: &IpAddr| ip.is_loopback() || host.contains(ip);
-        let mut versions: Vec<Version> = self.0.iter().map(|element| Version::of(element.to.ip())).collect();
+        let mut versions: Vec<Version> =
+            self.0.iter().map(|element| Version::from_address(element.to.ip())).collect();
         versions.dedup();
         conntrack::remove(&versions, |tracked| self.is_stale(tracked, is_host))?;
         Ok(())
@@ -67,7 +68,7 @@ impl Moved {
 
 /// Removes the tracked connections of some addresses.
 pub(crate) fn remove_of(addresses: &BTreeSet<IpAddr>) -> Result<(), Error> {
-    let mut versions: Vec<Version> = addresses.iter().map(|ip| Version::of(*ip)).collect();
+    let mut versions: Vec<Version> = addresses.iter().map(|ip| Version::from_address(*ip)).collect();
     versions.dedup();
     conntrack::remove(&versions, |tracked| tracked.involves(|end| addresses.contains(end))).map(drop)
 }

@@ -198,7 +198,7 @@ impl Program {
         let mut child = command.spawn().map_err(PluginError::io("start the program"))?;
         // The child is not reaped before `wait` is called below, so the id belongs to it.
         let pid = child.id().ok_or_else(|| ended_early("at once".into(), &LastLine::default()))?;
-        let identity = ProcessIdentity::of(pid)?;
+        let identity = ProcessIdentity::read(pid)?;
         let handle = PidFd::open(pid)?;
         let (Some(identity), Some(handle)) = (identity, handle) else {
             return Err(ended_early("at once".into(), &LastLine::default()));

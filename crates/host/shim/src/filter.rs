@@ -415,7 +415,7 @@ pub(crate) struct Filter(Vec<Instruction>);
 
 impl Filter {
     /// Compiles the filter of a task that may have these capabilities.
-    pub(crate) fn of(capabilities: CapSet) -> Self {
+    pub(crate) fn new(capabilities: CapSet) -> Self {
         Self(policy(capabilities).compile())
     }
 
@@ -471,7 +471,7 @@ mod tests {
 
     fn answer(capabilities: CapSet, call: libc::c_long, argument: u32) -> Verdict {
         let number = u32::try_from(call).unwrap();
-        seccomp::evaluate(&Filter::of(capabilities).0, seccomp::ARCH, number, argument).unwrap()
+        seccomp::evaluate(&Filter::new(capabilities).0, seccomp::ARCH, number, argument).unwrap()
     }
 
     #[test]
@@ -569,13 +569,13 @@ mod tests {
     #[test]
     fn calls_of_another_architecture_end_the_process() {
         let i386 = 0x4000_0003;
-        assert_eq!(seccomp::evaluate(&Filter::of(CapSet::ALL).0, i386, 1, 0), Some(Verdict::Kill));
+        assert_eq!(seccomp::evaluate(&Filter::new(CapSet::ALL).0, i386, 1, 0), Some(Verdict::Kill));
     }
 
     /// The time for loading grows with the filter's length, and every start of a task waits for it.
     #[test]
     fn the_filter_is_short() {
-        let instructions = Filter::of(CapSet::EMPTY).0.len();
+        let instructions = Filter::new(CapSet::EMPTY).0.len();
         assert!(instructions < 300, "{instructions}");
     }
 }

@@ -392,7 +392,8 @@ impl Output {
 }
 
 fn identity(pid: u32) -> Result<ProcessRef> {
-    let found = ProcessIdentity::of(pid)?.ok_or_else(|| Error::Launch(format!("process {pid} vanished")))?;
+    let found =
+        ProcessIdentity::read(pid)?.ok_or_else(|| Error::Launch(format!("process {pid} vanished")))?;
     Ok(ProcessRef { pid: found.pid, start_time: found.start_time })
 }
 

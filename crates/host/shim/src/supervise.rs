@@ -47,7 +47,7 @@ impl Surroundings {
                 pid: false,
             };
             if isolation.filtered {
-                made.filter = Some(Filter::of(CapSet::from_bits(isolation.capabilities)));
+                made.filter = Some(Filter::new(CapSet::from_bits(isolation.capabilities)));
             }
             match sandbox::build(isolation, made.entry(spec), || made.join_cgroup(spec)) {
                 Ok(holder) => made.sandbox = Some(holder),

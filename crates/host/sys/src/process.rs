@@ -59,7 +59,7 @@ pub struct ProcessIdentity {
 
 impl ProcessIdentity {
     /// Returns the identity of a process that is running or a zombie now.
-    pub fn of(pid: u32) -> Result<Option<Self>> {
+    pub fn read(pid: u32) -> Result<Option<Self>> {
         Ok(start_time(pid)?.map(|start_time| Self { pid, start_time }))
     }
 }
@@ -489,7 +489,7 @@ mod tests {
     #[test]
     fn identity_outlives_the_id() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let identity = ProcessIdentity::of(child.id()).unwrap().unwrap();
+        let identity = ProcessIdentity::read(child.id()).unwrap().unwrap();
         let other = ProcessIdentity { start_time: identity.start_time + 1, ..identity };
         assert!(PidFd::open_identity(other).unwrap().is_none());
         let handle = PidFd::open_identity(identity).unwrap().unwrap();

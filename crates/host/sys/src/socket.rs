@@ -63,7 +63,7 @@ pub struct ShortPath {
 
 impl ShortPath {
     /// Opens the socket's directory.
-    pub fn of(socket: &Path) -> Result<Self> {
+    pub fn new(socket: &Path) -> Result<Self> {
         let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "the path has no directory");
             return Err(Error::path("open", socket)(source));
@@ -82,7 +82,7 @@ impl ShortPath {
 /// Listens on a socket that only its owner may use (0600), and replaces the socket of an earlier process. The
 /// directory should be 0700, because the mode is set after the socket exists.
 pub fn listen(socket: &Path) -> Result<UnixListener> {
-    let short = ShortPath::of(socket)?;
+    let short = ShortPath::new(socket)?;
     match std::fs::remove_file(short.path()) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(Error::path("remove", socket)(e)),
         _ => {}
@@ -95,7 +95,7 @@ pub fn listen(socket: &Path) -> Result<UnixListener> {
 
 /// Connects to a socket.
 pub fn connect(socket: &Path) -> Result<UnixStream> {
-    let short = ShortPath::of(socket)?;
+    let short = ShortPath::new(socket)?;
     UnixStream::connect(short.path()).map_err(Error::path("connect to", socket))
 }
 

@@ -59,7 +59,7 @@ fn task(agent: &Agent, alloc: &str) -> Result<Value> {
 }
 
 /// Waits for an event with these words.
-fn told(agent: &Agent, alloc: &str, kind: &str, words: &str) -> Result<()> {
+fn wait_for_event(agent: &Agent, alloc: &str, kind: &str, words: &str) -> Result<()> {
     eventually(&format!("the event {kind}: {words}"), || {
         let state = task(agent, alloc)?;
         let is = |event: &Value| {
@@ -188,25 +188,30 @@ fn a_task_waits_for_its_variables_and_hears_of_changes() -> Result<()> {
     let alloc = eventually("the allocation", || {
         agent.allocs("app")?.first().map(id_of).unwrap_or_else(|| bail!("none yet"))
     })?;
-    told(&agent, &alloc, "Template", "Missing: nomad.var.block(nomad/jobs/app/app@default.global)")?;
+    wait_for_event(
+        &agent,
+        &alloc,
+        "Template",
+        "Missing: nomad.var.block(nomad/jobs/app/app@default.global)",
+    )?;
     ensure!(task(&agent, &alloc)?["State"] == "pending");
     put(&agent, "nomad/jobs/app/app", &json!({"level": "one"}))?;
     output(&agent, &alloc, "begins with one and none")?;
     // A change that signals the task.
     put(&agent, "nomad/jobs/app/app", &json!({"level": "two"}))?;
-    told(&agent, &alloc, "Signaling", "SIGUSR1: Template re-rendered")?;
+    wait_for_event(&agent, &alloc, "Signaling", "SIGUSR1: Template re-rendered")?;
     output(&agent, &alloc, "level is two")?;
     ensure!(restarts(&agent, &alloc)? == 0);
     // A change that restarts the task, outside its restart policy.
     put(&agent, "app/limit", &json!({"n": "7"}))?;
-    told(&agent, &alloc, "Restart Signaled", "Template with change_mode restart re-rendered")?;
+    wait_for_event(&agent, &alloc, "Restart Signaled", "Template with change_mode restart re-rendered")?;
     output(&agent, &alloc, "begins with two and 7")?;
     ensure!(restarts(&agent, &alloc)? == 1);
     // An equal value is not a change.
     put(&agent, "app/limit", &json!({"n": "7", "other": "x"}))?;
     // A new service.
     run_job(&agent, "other", &job("raw_exec", SERVICE, "exec sleep 1000").replace("\"app\"", "\"other\""))?;
-    told(&agent, &alloc, "Template", "successfully ran /bin/sh -c")?;
+    wait_for_event(&agent, &alloc, "Template", "successfully ran /bin/sh -c")?;
     let ran = agent.caravan(&["alloc", "fs", &alloc, "server/local/ran"])?.ok()?;
     ensure!(ran.stdout == "the script ran\n", "{ran:?}");
     ensure!(restarts(&agent, &alloc)? == 1);
@@ -239,7 +244,7 @@ fn a_template_that_cannot_be_rendered_fails_its_task_with_a_sentence() -> Result
             job("raw_exec", &template, "exec sleep 1000").replace("job \"app\"", &format!("job \"{name}\""));
         run_job(&agent, &name, &text)?;
         let alloc = id_of(&agent.wait_alloc(&name, "failed")?)?;
-        told(&agent, &alloc, "Template", words)?;
+        wait_for_event(&agent, &alloc, "Template", words)?;
         agent.caravan(&["job", "stop", "-detach", "-purge", &name])?.ok()?;
     }
     let escapes = "template {\n data = \"x\"\n destination = \"../../x\"\n }";

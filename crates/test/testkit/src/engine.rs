@@ -51,14 +51,14 @@ impl ContainerEngine {
     /// # Errors
     /// Fails if the engine does not respond in time, with the end of its log.
     pub fn start() -> Result<Self> {
-        Self::of(EngineKind::Docker)
+        Self::start_kind(EngineKind::Docker)
     }
 
     /// Starts an engine and imports [`Self::IMAGE`].
     ///
     /// # Errors
     /// Fails if the engine does not respond in time, with the end of its log.
-    pub fn of(kind: EngineKind) -> Result<Self> {
+    pub fn start_kind(kind: EngineKind) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("caravan-engine-").tempdir()?;
         let runtime = dir.path().join("runc-without-resource");
         fs::write(&runtime, RUNTIME)?;

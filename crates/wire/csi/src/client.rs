@@ -80,7 +80,7 @@ impl CsiClient {
     where
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let after = self.deadlines.of(call);
+        let after = self.deadlines.timeout(call);
         let mut request = Request::new(message);
         request.set_timeout(after);
         let result = match tokio::time::timeout(after, send(request)).await {

@@ -99,7 +99,7 @@ impl Default for Deadlines {
 
 impl Deadlines {
     /// Returns the deadline of one call.
-    pub const fn of(&self, call: Call) -> Duration {
+    pub const fn timeout(&self, call: Call) -> Duration {
         match call.class() {
             CallClass::Probe => self.probe,
             CallClass::Query => self.query,
@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn classes_have_their_own_deadline() {
         let deadlines = Deadlines::default();
-        assert_eq!(deadlines.of(Call::Probe), Duration::from_secs(5));
-        assert_eq!(deadlines.of(Call::NodeStageVolume), Duration::from_secs(120));
+        assert_eq!(deadlines.timeout(Call::Probe), Duration::from_secs(5));
+        assert_eq!(deadlines.timeout(Call::NodeStageVolume), Duration::from_secs(120));
         assert_eq!(Call::ControllerUnpublishVolume.to_string(), "ControllerUnpublishVolume");
     }
 }

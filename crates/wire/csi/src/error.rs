@@ -64,7 +64,7 @@ impl Class {
         }
     }
 
-    fn of(code: tonic::Code) -> Self {
+    fn from_code(code: tonic::Code) -> Self {
         match code {
             tonic::Code::Cancelled => Self::Cancelled,
             // `Ok` as an error is an invalid response, so the reason is unknown.
@@ -236,7 +236,7 @@ impl CsiError {
             "" => "the plugin gave no reason".to_owned(),
             words => scrub(words),
         };
-        Self::Status { call, class: Class::of(status.code()), message }
+        Self::Status { call, class: Class::from_code(status.code()), message }
     }
 }
 

@@ -39,7 +39,7 @@ impl Scopes {
     }
 
     /// Returns the capabilities for a name: by an exact entry, otherwise by the closest pattern.
-    fn of(&self, name: &str) -> u64 {
+    fn rights(&self, name: &str) -> u64 {
         if let Some(bits) = self.0.get(name) {
             return *bits;
         }
@@ -48,7 +48,7 @@ impl Scopes {
     }
 
     fn allows(&self, name: &str, bit: u64) -> bool {
-        let bits = self.of(name);
+        let bits = self.rights(name);
         bits & DENY == 0 && bits & bit != 0
     }
 
@@ -85,7 +85,7 @@ impl Acl {
     }
 
     /// Returns the merged rights of several policies.
-    pub fn of<'r>(policies: impl IntoIterator<Item = &'r Rules>) -> Self {
+    pub fn compile<'r>(policies: impl IntoIterator<Item = &'r Rules>) -> Self {
         let mut acl = Self::default();
         for rules in policies {
             acl.add(rules);
@@ -145,7 +145,7 @@ impl Acl {
 
     /// Returns whether the namespace is visible: any capability in it is granted.
     pub fn sees_namespace(&self, namespace: &str) -> bool {
-        let bits = self.namespaces.of(namespace);
+        let bits = self.namespaces.rights(namespace);
         self.management
             || (bits & DENY == 0 && bits != 0)
             || (bits & DENY == 0
@@ -176,7 +176,7 @@ impl Acl {
             .filter_map(|(key, bits)| Some((key, key.split_once('\0')?, *bits)))
             .filter(|(_, (pattern, _), _)| glob::matches(pattern, namespace))
             .collect();
-        // As in `Scopes::of`. The path adds the same number to the distance of every pattern that matches it, so the
+        // As in `Scopes::rights`. The path adds the same number to the distance of every pattern that matches it, so the
         // order is the same for all paths. A pattern without stars only matches its own name.
         let order = |key: &str| {
             let stars = key.bytes().filter(|b| *b == b'*').count();
@@ -253,7 +253,7 @@ mod tests {
 
     fn acl(texts: &[&str]) -> Acl {
         let rules: Vec<Rules> = texts.iter().map(|text| parse(text).unwrap()).collect();
-        Acl::of(&rules)
+        Acl::compile(&rules)
     }
 
     #[test]

@@ -255,7 +255,7 @@ impl Resolver {
         // Rules that cannot be parsed grant nothing; the endpoint refuses to store such rules.
         let rules: Vec<Rules> =
             found.values().map(|policy| parse(&policy.rules).unwrap_or_default()).collect();
-        let acl = Arc::new(Acl::of(&rules));
+        let acl = Arc::new(Acl::compile(&rules));
         compiled.insert(key, acl.clone());
         acl
     }

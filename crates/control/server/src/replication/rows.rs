@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(super) type Rows = BTreeMap<String, ReplicatedRow>;
 
 /// Returns the replicated rows of a kind: tokens that are valid in all regions, and node pools that are not built in.
-pub(super) fn of(root: &Root, kind: ReplicatedKind) -> Rows {
+pub(super) fn list(root: &Root, kind: ReplicatedKind) -> Rows {
     let keyed = |row: ReplicatedRow| (row.key().to_owned(), row);
     match kind {
         ReplicatedKind::Policies => {

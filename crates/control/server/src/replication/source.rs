@@ -56,7 +56,7 @@ impl Source {
             let mut watch = watch.on(Topic::Table(Table::AclTokens)).start();
             self.allowed()?;
             let root = self.core.snapshot();
-            let now = rows::of(&root, self.asked.kind);
+            let now = rows::list(&root, self.asked.kind);
             self.parts = match &self.sent {
                 None => parts(root.index(), true, now.values().cloned().collect(), Vec::new()),
                 Some(before) if *before == now => {

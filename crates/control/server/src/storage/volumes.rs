@@ -148,12 +148,12 @@ impl VolumeRequests {
 
     /// Returns the used capacity of a volume, as reported by the nodes that use the volume.
     pub fn usage(self, root: &Root, key: &VolumeKey) -> BTreeMap<NodeId, VolumeUsage> {
-        self.0.usage.of(root, key)
+        self.0.usage.list(root, key)
     }
 
     /// Returns metrics about volumes, their claims and the calls to their plugins.
     pub fn figures(self) -> VolumeFigures {
-        VolumeFigures::of(
+        VolumeFigures::collect(
             &self.0.core.snapshot(),
             self.0.core.now(),
             &self.0.volumes.reconciler,

@@ -48,7 +48,7 @@ impl Lane {
 
     /// Returns the lane whose permit the call acquires itself. Attach and detach acquire their permits before the
     /// intent is written, and queries need none.
-    pub(super) fn of(operation: &ControllerOperation) -> Option<Self> {
+    pub(super) fn from_operation(operation: &ControllerOperation) -> Option<Self> {
         use ControllerOperation as Op;
         match operation {
             Op::Create { .. }
@@ -229,7 +229,7 @@ impl Calls {
     }
 
     /// Returns the calls in progress for a volume, oldest first.
-    pub(crate) fn of(&self, volume: &VolumeKey) -> Vec<CallInFlight> {
+    pub(crate) fn list(&self, volume: &VolumeKey) -> Vec<CallInFlight> {
         let book = self.book();
         let of_volume = book.running.values().filter(|r| r.volume.as_ref() == Some(volume));
         let running_for = |running: &Running| Nanos::from_std(running.begun.elapsed());
@@ -301,9 +301,9 @@ mod tests {
         let about = (key.clone(), AllocId::new("a"));
         let call = calls.begin(&plugin, Some(&about), "ControllerPublishVolume");
         call.at(&"n".into());
-        let seen = calls.of(&key);
+        let seen = calls.list(&key);
         assert_eq!((seen[0].node_id.as_str(), seen[0].alloc_id.as_str()), ("n", "a"));
-        assert!(calls.of(&VolumeKey::new("default", "w")).is_empty());
+        assert!(calls.list(&VolumeKey::new("default", "w")).is_empty());
         assert_eq!(calls.of_plugin(&plugin)[0].0, Some(key.clone()));
         assert!(calls.of_plugin(&PluginId::new("q")).is_empty());
         assert_eq!(calls.figures()[&(plugin.clone(), "ControllerPublishVolume")].in_flight, 1);
@@ -311,7 +311,7 @@ mod tests {
         drop(calls.begin(&plugin, None, "ControllerPublishVolume"));
         let figures = calls.figures()[&(plugin, "ControllerPublishVolume")].clone();
         assert_eq!((figures.times.count, figures.errors, figures.in_flight), (2, 1, 0));
-        assert!(calls.of(&key).is_empty());
+        assert!(calls.list(&key).is_empty());
     }
 
     #[tokio::test]
@@ -324,7 +324,7 @@ mod tests {
         drop(calls.begin(&plugin, None, "ListVolumes"));
         assert!(reports.try_recv().is_err());
         call.done(true);
-        assert_eq!((reports.try_recv().unwrap(), calls.of(&key)), (key, vec![]));
+        assert_eq!((reports.try_recv().unwrap(), calls.list(&key)), (key, vec![]));
     }
 
     #[tokio::test]

@@ -273,7 +273,7 @@ impl Controllers {
         }
         // Wait without a permit, so that a call that waits for a connection does not delay calls to other nodes.
         self.wait_for(&nodes).await;
-        let _permit = match Lane::of(&operation) {
+        let _permit = match Lane::from_operation(&operation) {
             Some(lane) => self.calls.permit(plugin, lane).await,
             None => None,
         };

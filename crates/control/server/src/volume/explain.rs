@@ -20,7 +20,7 @@ pub(crate) fn explain(reconciler: &Reconciler, usage: &UsageBook, key: &VolumeKe
     }
     rows.sort_by_key(|c| (!c.phase.holds(), c.create_index, c.id.clone()));
     let claims: Vec<ClaimExplain> = rows.iter().map(|claim| of_claim(reconciler, &root, claim)).collect();
-    let calls = reconciler.controllers.calls.of(key);
+    let calls = reconciler.controllers.calls.list(key);
     let mut reported = match volume {
         Some(volume) => of_volume(reconciler, volume),
         None => VolumeExplain {
@@ -46,7 +46,7 @@ pub(crate) fn explain(reconciler: &Reconciler, usage: &UsageBook, key: &VolumeKe
         Some(_) => at_work(&claims, &calls),
         None => format!("the volume is not registered any more; {}", at_work(&claims, &calls)),
     };
-    reported.usage = usage.of(&root, key);
+    reported.usage = usage.list(&root, key);
     reported.calls = calls;
     reported.claims = claims;
     Some(reported)

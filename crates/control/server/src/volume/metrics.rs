@@ -41,7 +41,7 @@ const PHASES: [ClaimPhase; 9] = [
 ];
 
 impl VolumeFigures {
-    pub(crate) fn of(root: &Root, now: UnixNanos, reconciler: &Reconciler, usage: &UsageBook) -> Self {
+    pub(crate) fn collect(root: &Root, now: UnixNanos, reconciler: &Reconciler, usage: &UsageBook) -> Self {
         let mut figures =
             Self { claims: PHASES.iter().map(|p| (p.as_str(), 0)).collect(), ..Self::default() };
         for volume in root.volumes() {

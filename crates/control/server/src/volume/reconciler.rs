@@ -281,7 +281,7 @@ impl Reconciler {
         let beside = own.chain(on_storage.filter(|c| c.id.volume != claim.id.volume));
         let others: Vec<Arc<Claim>> = beside.filter(|c| c.id != claim.id).cloned().collect();
         let others: Vec<&Claim> = others.iter().map(|c| &**c).collect();
-        let node = Presence::of(root.node(&claim.node_id).map(|n| &**n));
+        let node = Presence::from_node(root.node(&claim.node_id).map(|n| &**n));
         let plugin = root.plugin(&claim.plugin_id).map(|p| &**p);
         let now = self.core.boot();
         let seen = self.seens.of_claim(claim, node, plugin, now);

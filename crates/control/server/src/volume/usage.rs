@@ -28,7 +28,7 @@ impl UsageBook {
     }
 
     /// Returns the reports about a volume from the nodes that still use it.
-    pub(crate) fn of(&self, root: &Root, volume: &VolumeKey) -> BTreeMap<NodeId, VolumeUsage> {
+    pub(crate) fn list(&self, root: &Root, volume: &VolumeKey) -> BTreeMap<NodeId, VolumeUsage> {
         let book = self.lock();
         let reported = |claim: &Arc<Claim>| {
             let usage = book.get(&claim.node_id)?.get(volume)?;

@@ -163,7 +163,7 @@ fn using(id: &str, sticky: bool) -> Job {
 /// Returns a caller with all rights in the namespace, and with no right to any host volume by its name.
 fn tenant() -> Arc<Caller> {
     let rules = caravan_server::parse_rules("namespace \"default\" { policy = \"write\" }").unwrap();
-    Arc::new(Caller { acl: Arc::new(Acl::of([&rules])), ..Caller::nobody() })
+    Arc::new(Caller { acl: Arc::new(Acl::compile([&rules])), ..Caller::nobody() })
 }
 
 /// A job that was allowed to use a volume of its namespace does not get the configured volume of the same name

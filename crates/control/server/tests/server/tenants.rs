@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 fn caller(rules: &str) -> Caller {
     let rules = caravan_server::parse_rules(rules).unwrap();
-    Caller { acl: Arc::new(Acl::of([&rules])), ..Caller::nobody() }
+    Caller { acl: Arc::new(Acl::compile([&rules])), ..Caller::nobody() }
 }
 
 /// Returns a caller with all rights in one namespace, and without rights elsewhere.

@@ -97,7 +97,7 @@ impl State {
         &mut self.servers[usize::from(server)]
     }
 
-    fn of(&self, server: u8) -> &Server {
+    fn server(&self, server: u8) -> &Server {
         &self.servers[usize::from(server)]
     }
 
@@ -153,7 +153,7 @@ impl Setting {
         let mut steps = Vec::new();
         for table in 0..3_u32.pow(u32::from(self.servers) - 1) {
             let row = |(place, other): (u32, &u8)| {
-                let row = state.of(*other).row();
+                let row = state.server(*other).row();
                 match table / 3_u32.pow(place) % 3 {
                     0 => None,
                     1 => Some(row),
@@ -161,7 +161,7 @@ impl Setting {
                 }
             };
             let members: Vec<Candidate> = (0..).zip(&others).filter_map(row).collect();
-            let step = self.decide(state.of(server), &members);
+            let step = self.decide(state.server(server), &members);
             if !matches!(step, Step::Wait(_)) && !steps.contains(&step) {
                 steps.push(step);
             }
@@ -235,7 +235,7 @@ impl Setting {
             }
             Message::Inquiry { from, founding } => {
                 let to = position(founding.proposer);
-                let fallen = !stands(&state.of(to).own, &founding);
+                let fallen = !stands(&state.server(to).own, &founding);
                 (to, fallen.then_some(Message::Fallen { to: from, founding }))
             }
             Message::Fallen { to, founding } => {
@@ -264,7 +264,7 @@ impl Setting {
                 state.at(server).crash();
             }
             Event::Replicate { from, to } | Event::Admit { from, to } => {
-                state.at(*to).own.cluster = state.of(*from).own.cluster;
+                state.at(*to).own.cluster = state.server(*from).own.cluster;
             }
             Event::Expire { server } => state.at(*server).own.promise = None,
         }
@@ -272,8 +272,8 @@ impl Setting {
 
     /// Returns how a server with a log may pass it on to one without.
     fn passes_on(&self, state: &State, from: u8, to: u8) -> Option<Event> {
-        let cluster = state.of(from).own.cluster?;
-        let own = &state.of(to).own;
+        let cluster = state.server(from).own.cluster?;
+        let own = &state.server(to).own;
         if own.cluster.is_some() {
             return None;
         }
@@ -307,7 +307,7 @@ impl Setting {
             for server in 0..self.servers {
                 let others = state.servers.iter().map(Server::row).filter(|row| row.server != id(server));
                 let members: Vec<Candidate> = others.collect();
-                let step = self.decide(state.of(server), &members);
+                let step = self.decide(state.server(server), &members);
                 self.apply(&mut state, &Event::Step { server, step });
             }
             for from in 0..self.servers {
@@ -366,7 +366,7 @@ impl Model for Setting {
             }),
             Property::always(ONE_VOTE, |_, state: &State| {
                 let founders = |founding: &Founding| {
-                    let servers = founding.servers.iter().map(|server| state.of(position(*server)));
+                    let servers = founding.servers.iter().map(|server| state.server(position(*server)));
                     let elsewhere = servers.filter_map(|s| s.own.cluster.filter(|c| *c != founding.cluster));
                     elsewhere.count() == 0
                 };

@@ -19,7 +19,7 @@ pub fn convert(value: Value, to: &Type) -> Result<Value, String> {
         | (Type::Bool, Value::Bool(_)) => return Ok(value),
         _ => {}
     }
-    let from = Type::of(&value);
+    let from = Type::from_value(&value);
     if from == *to {
         return Ok(value);
     }
@@ -117,13 +117,13 @@ fn apply(value: Value, to: &Type) -> Result<Value, String> {
             }
             Ok(Value::object(out))
         }
-        (to, v) => Err(mismatch(&Type::of(&v), to)),
+        (to, v) => Err(mismatch(&Type::from_value(&v), to)),
     }
 }
 
 /// Converts an inner value, unless it has the type already.
 fn inner(value: Value, to: &Type) -> Result<Value, String> {
-    if Type::of(&value) == *to { Ok(value) } else { apply(value, to) }
+    if Type::from_value(&value) == *to { Ok(value) } else { apply(value, to) }
 }
 
 /// Converts elements to the type `desired` and returns them with their type. `mixed` means that their types may
@@ -137,7 +137,7 @@ fn elements(
         return Ok((if mixed || *desired != Type::Any { desired.clone() } else { from }, items));
     }
     let to = if mixed && *desired == Type::Any {
-        let types: Vec<Type> = items.iter().map(Type::of).collect();
+        let types: Vec<Type> = items.iter().map(Type::from_value).collect();
         unify(&types).ok_or_else(|| "all elements must have the same type".to_owned())?
     } else {
         desired.clone()
@@ -151,10 +151,10 @@ fn elements(
         return Ok((to, items));
     }
     // If the type is open, the elements must still have a common type.
-    let types: Vec<Type> = items.iter().map(Type::of).collect();
+    let types: Vec<Type> = items.iter().map(Type::from_value).collect();
     let t = unify(&types).ok_or_else(|| "cannot find a common base type for all elements".to_owned())?;
     items = items.into_iter().map(|v| inner(v, &t)).collect::<Result<_, _>>()?;
-    let mut types = items.iter().map(Type::of).filter(|t| *t != Type::Any);
+    let mut types = items.iter().map(Type::from_value).filter(|t| *t != Type::Any);
     let first = types.next().unwrap_or(Type::Any);
     if types.all(|t| t == first) {
         Ok((first, items))

@@ -92,7 +92,7 @@ enum Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn of(text: &'a str, targets: &'a DeviceTargets<'a>) -> Option<Self> {
+    fn parse(text: &'a str, targets: &'a DeviceTargets<'a>) -> Option<Self> {
         let Some(name) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) else {
             return (!text.starts_with("${")).then_some(Self::Literal(text));
         };
@@ -156,7 +156,7 @@ pub(super) fn holds(
             return matcher.check(left.as_deref(), operator, right.as_deref());
         }
     };
-    match (Side::of(left, &targets), Side::of(right, &targets)) {
+    match (Side::parse(left, &targets), Side::parse(right, &targets)) {
         (Some(left), Some(right)) => left.compare(&right).is_some_and(test),
         // A missing value differs from every value.
         (None, Some(_)) | (Some(_), None) => operator == Operator::NotEqual,

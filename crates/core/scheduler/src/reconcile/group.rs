@@ -83,7 +83,7 @@ impl<V: View> Pass<'_, V> {
         live: Vec<Arc<Allocation>>,
         over: Vec<Arc<Allocation>>,
     ) {
-        self.changes.of(&group.name);
+        self.changes.group_mut(&group.name);
         let rolls = self.job.kind == JobType::Service;
         let strategy = group.update.as_ref().filter(|update| rolls && update.is_rolling());
         let had_run = live.iter().chain(&over).any(|alloc| is_current(alloc, self.job));
@@ -109,7 +109,7 @@ impl<V: View> Pass<'_, V> {
             }
         };
         for alloc in survey.in_place {
-            self.changes.of(&group.name).in_place_update += 1;
+            self.changes.group_mut(&group.name).in_place_update += 1;
             let deployment = self.deployment(group);
             self.changes.in_place.push((alloc, deployment));
         }
@@ -117,18 +117,18 @@ impl<V: View> Pass<'_, V> {
             self.fill(at, group, gap, ready);
         }
         for (index, alloc) in survey.leaving {
-            self.changes.of(&group.name).migrate += 1;
+            self.changes.group_mut(&group.name).migrate += 1;
             self.changes.stop(&alloc, MIGRATING);
             let place = self.successor(at, group, index, alloc, ready);
             self.changes.places.push(place);
         }
         for (index, alloc) in survey.destructive {
             if limit == 0 {
-                self.changes.of(&group.name).ignore += 1;
+                self.changes.group_mut(&group.name).ignore += 1;
                 continue;
             }
             limit -= 1;
-            self.changes.of(&group.name).destructive_update += 1;
+            self.changes.group_mut(&group.name).destructive_update += 1;
             let place = self.place(at, group, index);
             self.changes.places.push(Place { previous: Previous::Running(alloc), ..place });
         }
@@ -215,11 +215,11 @@ impl<V: View> Pass<'_, V> {
             let tried = self.changes.rollout.holds(&canary) && !self.changes.rollout.is_failed();
             match self.ground(&canary) {
                 _ if !tried => {
-                    self.changes.of(&group.name).stop += 1;
+                    self.changes.group_mut(&group.name).stop += 1;
                     self.changes.stop(&canary, NOT_NEEDED);
                 }
                 Ground::Leaving => {
-                    self.changes.of(&group.name).migrate += 1;
+                    self.changes.group_mut(&group.name).migrate += 1;
                     self.changes.stop(&canary, MIGRATING);
                     found.again.push(Some(canary));
                 }
@@ -228,7 +228,7 @@ impl<V: View> Pass<'_, V> {
                     found.taken.insert(index);
                 }
                 Ground::Firm | Ground::Lost => {
-                    self.changes.of(&group.name).ignore += 1;
+                    self.changes.group_mut(&group.name).ignore += 1;
                     found.taken.insert(index);
                 }
             }
@@ -245,12 +245,12 @@ impl<V: View> Pass<'_, V> {
                 Verdict::Now => found.again.push(Some(canary)),
                 Verdict::Later(at) => {
                     found.taken.insert(canary.index().unwrap_or(u32::MAX));
-                    self.changes.of(&group.name).reschedule_later += 1;
+                    self.changes.group_mut(&group.name).reschedule_later += 1;
                     self.changes.failed_until.push((canary, at));
                 }
                 Verdict::Never => {
                     found.taken.insert(canary.index().unwrap_or(u32::MAX));
-                    self.changes.of(&group.name).ignore += 1;
+                    self.changes.group_mut(&group.name).ignore += 1;
                 }
             }
         }
@@ -291,7 +291,7 @@ impl<V: View> Pass<'_, V> {
                 }
                 None => place,
             };
-            self.changes.of(&group.name).canary += 1;
+            self.changes.group_mut(&group.name).canary += 1;
             self.changes.places.push(place);
         }
     }
@@ -321,7 +321,7 @@ impl<V: View> Pass<'_, V> {
             self.slot(group, index, here, &ended, &mut survey);
         }
         for alloc in slots.into_values().flatten() {
-            self.changes.of(&group.name).stop += 1;
+            self.changes.group_mut(&group.name).stop += 1;
             self.changes.stop(&alloc, NOT_NEEDED);
         }
         survey
@@ -348,7 +348,7 @@ impl<V: View> Pass<'_, V> {
             None => self.vacant(group, index, silent.last(), over, survey),
         }
         for duplicate in here {
-            self.changes.of(&group.name).stop += 1;
+            self.changes.group_mut(&group.name).stop += 1;
             self.changes.stop(&duplicate, NOT_NEEDED);
         }
     }
@@ -368,7 +368,7 @@ impl<V: View> Pass<'_, V> {
         }
         let node = self.view.node(&alloc.node_id).map(AsRef::as_ref);
         match update_of(self.matcher, self.job, group, &alloc, node) {
-            Update::None => self.changes.of(&group.name).ignore += 1,
+            Update::None => self.changes.group_mut(&group.name).ignore += 1,
             Update::InPlace => survey.in_place.push(alloc),
             Update::Destructive => survey.destructive.push((index, alloc)),
         }
@@ -385,7 +385,7 @@ impl<V: View> Pass<'_, V> {
     ) {
         let open = || over.iter().filter(|alloc| alloc.next_allocation.is_empty());
         if let Some(until) = open().filter_map(|a| disconnect::stopping_until(a, self.clock)).max() {
-            self.changes.of(&group.name).reschedule_later += 1;
+            self.changes.group_mut(&group.name).reschedule_later += 1;
             self.changes.later.insert(until);
             return;
         }
@@ -393,7 +393,7 @@ impl<V: View> Pass<'_, V> {
         if self.job.kind.is_batch()
             && open().filter(current).any(|alloc| alloc.client_status == ClientStatus::Complete)
         {
-            self.changes.of(&group.name).ignore += 1;
+            self.changes.group_mut(&group.name).ignore += 1;
             return;
         }
         let failed = open().filter(|alloc| {
@@ -411,12 +411,12 @@ impl<V: View> Pass<'_, V> {
                 Verdict::Now => survey.gaps.push(Gap { index, why: Why::Failed(alloc) }),
                 Verdict::Later(at) => {
                     survey.unhealthy |= of_deployment;
-                    self.changes.of(&group.name).reschedule_later += 1;
+                    self.changes.group_mut(&group.name).reschedule_later += 1;
                     self.changes.failed_until.push((alloc, at));
                 }
                 Verdict::Never => {
                     survey.unhealthy |= of_deployment;
-                    self.changes.of(&group.name).ignore += 1;
+                    self.changes.group_mut(&group.name).ignore += 1;
                 }
             }
             return;
@@ -445,7 +445,7 @@ impl<V: View> Pass<'_, V> {
             Why::New => self.place(at, group, gap.index),
             Why::Failed(previous) => {
                 let penalties = reschedule::penalties(&previous);
-                self.changes.of(&group.name).stop += 1;
+                self.changes.group_mut(&group.name).stop += 1;
                 let place = self.successor(at, group, gap.index, Arc::clone(&previous), ready);
                 Place { previous: Previous::Failed(previous), penalties, ..place }
             }
@@ -453,7 +453,7 @@ impl<V: View> Pass<'_, V> {
                 self.successor(at, group, gap.index, previous, ready)
             }
         };
-        self.changes.of(&group.name).place += 1;
+        self.changes.group_mut(&group.name).place += 1;
         self.changes.places.push(place);
     }
 

@@ -36,7 +36,7 @@ fn cancelled(row: &Deployment, why: &str) -> Verdict {
 impl Rollout {
     /// Returns the deployment of the newest version, and ends the deployments of other versions. `id` is for a new
     /// deployment.
-    pub fn of<V: View>(view: &V, job: &Job, eval: &Evaluation, id: DeploymentId) -> Self {
+    pub fn new<V: View>(view: &V, job: &Job, eval: &Evaluation, id: DeploymentId) -> Self {
         let mut rollout = Self::default();
         let mut newest: Option<&Deployment> = None;
         let key = job.key();

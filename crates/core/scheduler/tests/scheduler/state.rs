@@ -72,7 +72,7 @@ impl Cluster {
             claim: &claim,
             others: &[],
             plugin: self.0.plugin(&claim.plugin_id).map(AsRef::as_ref),
-            node: Presence::of(self.0.node(&claim.node_id).map(AsRef::as_ref)),
+            node: Presence::from_node(self.0.node(&claim.node_id).map(AsRef::as_ref)),
             lease: Lease::default(),
             seen: Seen::at(BootInstant::default()),
             now: BootInstant::default(),

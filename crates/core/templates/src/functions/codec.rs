@@ -35,10 +35,10 @@ pub(super) const TABLE: &[Function] = &[
     }),
     f("parseJSON", 1, |_, a| json::read(as_text(&a[0])?)),
     f("parseYAML", 1, |_, a| yaml::read(as_text(&a[0])?)),
-    f("toJSON", 1, |_, a| Ok(text(json::escaped(&json::of(&a[0]).to_string())))),
-    f("toJSONPretty", 1, |_, a| Ok(text(json::escaped(&json::pretty(&json::of(&a[0])))))),
-    f("toUnescapedJSON", 1, |_, a| Ok(text(json::of(&a[0]).to_string()))),
-    f("toUnescapedJSONPretty", 1, |_, a| Ok(text(json::pretty(&json::of(&a[0]))))),
+    f("toJSON", 1, |_, a| Ok(text(json::escaped(&json::from_value(&a[0]).to_string())))),
+    f("toJSONPretty", 1, |_, a| Ok(text(json::escaped(&json::pretty(&json::from_value(&a[0])))))),
+    f("toUnescapedJSON", 1, |_, a| Ok(text(json::from_value(&a[0]).to_string()))),
+    f("toUnescapedJSONPretty", 1, |_, a| Ok(text(json::pretty(&json::from_value(&a[0]))))),
     f("toYAML", 1, |_, a| Ok(text(yaml::write(&a[0])))),
 ];
 

@@ -243,9 +243,9 @@ pub(super) const TABLE: &[Function] = &[
     f("sprig_b64dec", 1, |_, a| decode64(as_text(&a[0])?)),
     f("sprig_sha256sum", 1, |_, a| Ok(text(hex(&Sha256::digest(as_text(&a[0])?))))),
     f("sprig_sha1sum", 1, |_, a| hcl("sha1", as_text(&a[0])?)),
-    f("sprig_toJson", 1, |_, a| Ok(text(json::escaped(&json::of(&a[0]).to_string())))),
-    f("sprig_toRawJson", 1, |_, a| Ok(text(json::of(&a[0]).to_string()))),
-    f("sprig_toPrettyJson", 1, |_, a| Ok(text(json::escaped(&json::pretty(&json::of(&a[0])))))),
+    f("sprig_toJson", 1, |_, a| Ok(text(json::escaped(&json::from_value(&a[0]).to_string())))),
+    f("sprig_toRawJson", 1, |_, a| Ok(text(json::from_value(&a[0]).to_string()))),
+    f("sprig_toPrettyJson", 1, |_, a| Ok(text(json::escaped(&json::pretty(&json::from_value(&a[0])))))),
     f("sprig_fromJson", 1, |_, a| json::read(as_text(&a[0])?)),
     // Random functions: the same seed gives the same values, so that a render is repeatable.
     f("sprig_uuidv4", 0, |s, _| Ok(text(uuid(s)))),

@@ -194,7 +194,7 @@ pub(super) fn client(
         dynamic_ports,
         dynamic_users: dynamic_users(&file)?,
         cgroup_parent: reserved::cgroup_parent(file.cgroup_parent.as_deref())?,
-        reserved: reserved::of(&file)?,
+        reserved: reserved::from_config(&file)?,
         reservable_cores: reserved::cores("client.reservable_cores", file.reservable_cores.as_deref())?,
         node_class: file.node_class.clone().unwrap_or_default(),
         node_pool: file.node_pool.clone().unwrap_or_else(|| "default".into()),

@@ -49,7 +49,7 @@ pub(crate) struct ClusterSettings {
 
 impl ClusterSettings {
     /// Reads the settings from the `server` block and the addresses of the agent.
-    pub(super) fn of(
+    pub(super) fn from_config(
         file: &AgentConfig,
         server: &ServerConfig,
         bind: IpAddr,

@@ -25,7 +25,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Reads the `limits` block.
-    pub(super) fn of(file: &AgentConfig) -> Result<Self, AgentError> {
+    pub(super) fn from_config(file: &AgentConfig) -> Result<Self, AgentError> {
         let limits = file.limits.clone().unwrap_or_default();
         Ok(Self {
             https_handshake: time("limits.https_handshake_timeout", limits.https_handshake_timeout)?,

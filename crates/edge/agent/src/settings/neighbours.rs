@@ -15,7 +15,10 @@ const VAULT: &str = "https://vault.service.consul:8200";
 
 /// Returns the services to fingerprint. Consul is probed at its default address even without a block; Vault is off
 /// until it is enabled.
-pub(super) fn of(file: &AgentConfig, variables: &BTreeMap<String, String>) -> Result<Neighbours, AgentError> {
+pub(super) fn from_config(
+    file: &AgentConfig,
+    variables: &BTreeMap<String, String>,
+) -> Result<Neighbours, AgentError> {
     let mut out = Neighbours::new();
     let usual = [Raw(Value::Null)];
     let supplied = file.consul.as_deref().unwrap_or_default();
@@ -162,7 +165,7 @@ mod tests {
 
     fn read(text: &str, variables: &[(&str, &str)]) -> Result<Neighbours, AgentError> {
         let file = caravan_hcl::config::parse(&[Source::new("a.hcl", text)]).unwrap();
-        of(&file, &variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+        from_config(&file, &variables.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
     }
 
     fn place(neighbour: &Neighbour) -> String {

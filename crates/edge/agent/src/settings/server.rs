@@ -36,7 +36,7 @@ pub(crate) struct ServerSettings {
 
 impl ServerSettings {
     /// Reads the `server` block.
-    pub(super) fn of(
+    pub(super) fn from_config(
         file: &ServerConfig,
         data_dir: &Path,
         host: &Host,

@@ -6,7 +6,7 @@ use caravan_hcl::config::AgentConfig;
 use caravan_ui::{Label, Policy, Settings};
 
 /// Reads the `ui` block.
-pub(super) fn of(file: &AgentConfig) -> Result<Settings, AgentError> {
+pub(super) fn from_config(file: &AgentConfig) -> Result<Settings, AgentError> {
     let ui = file.ui.clone().unwrap_or_default();
     let policy = ui.content_security_policy.unwrap_or_default();
     let label = ui.label.unwrap_or_default();
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn the_block_is_read() {
         let mut file = AgentConfig::default();
-        assert_eq!(of(&file).unwrap(), Settings::default());
+        assert_eq!(from_config(&file).unwrap(), Settings::default());
         let policy = UiPolicyConfig { img_src: Some(vec!["https:".into()]), ..Default::default() };
         file.ui = Some(UiConfig {
             enabled: Some(false),
@@ -55,7 +55,7 @@ mod tests {
             label: Some(UiLabelConfig { text: Some("prod".into()), ..Default::default() }),
             ..Default::default()
         });
-        let read = of(&file).unwrap();
+        let read = from_config(&file).unwrap();
         assert!(!read.enabled && read.show_cli_hints);
         assert_eq!(read.label.text, "prod");
         assert_eq!(read.shown()["ContentSecurityPolicy"]["ImgSrc"][0], "https:");
@@ -65,7 +65,7 @@ mod tests {
     fn a_source_that_would_add_a_directive_is_refused_by_its_field() {
         let policy = UiPolicyConfig { style_src: Some(vec!["x; script-src *".into()]), ..Default::default() };
         let ui = UiConfig { content_security_policy: Some(policy), ..Default::default() };
-        let error = of(&AgentConfig { ui: Some(ui), ..Default::default() }).unwrap_err();
+        let error = from_config(&AgentConfig { ui: Some(ui), ..Default::default() }).unwrap_err();
         assert!(error.to_string().contains("ui.content_security_policy.style_src"), "{error}");
     }
 }

@@ -36,19 +36,19 @@ pub(crate) async fn run(ctx: &Ctx, args: &StatusArgs) -> Outcome {
     let kind = find(ctx, supplied).await?;
     match kind {
         Kind::Job => {
-            Box::pin(job::status::run(ctx, &job::status::StatusArgs::of(supplied, args.verbose))).await
+            Box::pin(job::status::run(ctx, &job::status::StatusArgs::new(supplied, args.verbose))).await
         }
         Kind::Alloc => {
-            Box::pin(alloc::status::run(ctx, &alloc::status::StatusArgs::of(supplied, args.verbose))).await
+            Box::pin(alloc::status::run(ctx, &alloc::status::StatusArgs::new(supplied, args.verbose))).await
         }
-        Kind::Eval => Box::pin(eval::status(ctx, &eval::StatusArgs::of(supplied, args.verbose))).await,
+        Kind::Eval => Box::pin(eval::status(ctx, &eval::StatusArgs::new(supplied, args.verbose))).await,
         Kind::Node => {
-            Box::pin(node::status::run(ctx, &node::status::StatusArgs::of(supplied, args.verbose))).await
+            Box::pin(node::status::run(ctx, &node::status::StatusArgs::new(supplied, args.verbose))).await
         }
         Kind::Volume => {
-            Box::pin(volume::status::run(ctx, &volume::status::StatusArgs::of(supplied, args.verbose))).await
+            Box::pin(volume::status::run(ctx, &volume::status::StatusArgs::new(supplied, args.verbose))).await
         }
-        Kind::Plugin => Box::pin(plugin::status(ctx, &plugin::StatusArgs::of(supplied, args.verbose))).await,
+        Kind::Plugin => Box::pin(plugin::status(ctx, &plugin::StatusArgs::new(supplied, args.verbose))).await,
     }
 }
 

@@ -316,7 +316,7 @@ impl Line {
     }
 
     /// Sets the region that answers.
-    pub(super) const fn of(self, scope: Scope) -> Self {
+    pub(super) const fn with_scope(self, scope: Scope) -> Self {
         Self { scope, ..self }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 /// Compares two lists. Lists of scalars are sets. Objects are paired by their identifying key; objects without such a
 /// key are compared as a whole.
-pub(super) fn of(key: &str, old: Option<&Value>, new: Option<&Value>) -> Vec<ObjectDiff> {
+pub(super) fn compare(key: &str, old: Option<&Value>, new: Option<&Value>) -> Vec<ObjectDiff> {
     let items = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
     let (old, new) = (items(old), items(new));
     if old == new {
@@ -121,7 +121,7 @@ fn template(a: &Object, b: &Object, place: bool) -> u32 {
 fn set(key: &str, old: &[Value], new: &[Value]) -> Option<ObjectDiff> {
     let texts = |items: &[Value]| items.iter().map(printed).collect::<BTreeSet<String>>();
     let (old, new) = (texts(old), texts(new));
-    let kind = Kind::of(!old.is_empty(), !new.is_empty(), old != new);
+    let kind = Kind::new(!old.is_empty(), !new.is_empty(), old != new);
     if kind == Kind::None {
         return None;
     }

@@ -123,7 +123,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn of(old: Option<&Object>, new: Option<&Object>, level: Level) -> Self {
+    pub(super) fn new(old: Option<&Object>, new: Option<&Object>, level: Level) -> Self {
         let keys: BTreeSet<&str> =
             old.into_iter().chain(new).flat_map(|map| map.keys().map(String::as_str)).collect();
         let both = old.is_some() && new.is_some();
@@ -135,7 +135,7 @@ impl Parts {
             let get =
                 |map: Option<&'_ Object>| map.and_then(|map| map.get(key)).filter(|v| !v.is_null()).cloned();
             let (o, n) = (get(old), get(new));
-            let shape = Shape::of(key, o.as_ref().or(n.as_ref()));
+            let shape = Shape::new(key, o.as_ref().or(n.as_ref()));
             let map = |value: &Option<Value>| value.as_ref().and_then(Value::as_object).cloned();
             match shape {
                 Shape::Nothing => {}
@@ -151,7 +151,7 @@ impl Parts {
                     }
                 }
                 Shape::Free => objects.extend(free(object_name(key), o.as_ref(), n.as_ref())),
-                Shape::List => objects.extend(lists::of(key, o.as_ref(), n.as_ref())),
+                Shape::List => objects.extend(lists::compare(key, o.as_ref(), n.as_ref())),
                 Shape::Named => objects.extend(lists::by_key(key, map(&o), map(&n))),
                 Shape::Object => objects.extend(object(key, map(&o).as_ref(), map(&n).as_ref())),
             }
@@ -181,7 +181,7 @@ enum Shape {
 }
 
 impl Shape {
-    fn of(key: &str, value: Option<&Value>) -> Self {
+    fn new(key: &str, value: Option<&Value>) -> Self {
         match value {
             None => Self::Nothing,
             Some(Value::Array(_)) => Self::List,
@@ -204,13 +204,13 @@ pub(super) fn object(key: &str, old: Option<&Object>, new: Option<&Object>) -> O
         "Scaling" | "ScalingPolicies" => "Scaling",
         _ => "",
     };
-    let mut parts = Parts::of(old, new, Level::Inner(level));
+    let mut parts = Parts::new(old, new, Level::Inner(level));
     let mut changed = parts.changed();
     if !changed && policies::moved(old, new) {
         // Only the servers' indexes differ, so no part of the policy is shown.
         (changed, parts) = (true, Parts::default());
     }
-    let kind = Kind::of(old.is_some(), new.is_some(), changed);
+    let kind = Kind::new(old.is_some(), new.is_some(), changed);
     let name = object_name(key).to_owned();
     (kind != Kind::None).then_some(ObjectDiff { kind, name, fields: parts.fields, objects: parts.objects })
 }
@@ -228,7 +228,7 @@ fn free(name: &str, old: Option<&Value>, new: Option<&Value>) -> Option<ObjectDi
     if before == after {
         return None;
     }
-    let kind = Kind::of(!before.is_empty(), !after.is_empty(), true);
+    let kind = Kind::new(!before.is_empty(), !after.is_empty(), true);
     let fields = fields(&before, &after, true);
     Some(ObjectDiff { kind, name: name.to_owned(), fields, objects: Vec::new() })
 }

@@ -167,7 +167,7 @@ pub(crate) async fn map(call: &Call) -> Result<Reply, ApiError> {
             let waits = |id: &ClaimId| server.volumes().claim_wait(id).is_some();
             let key = volume.key();
             let held = || root.claims_of(&key).filter(|claim| claim.phase.holds()).map(|claim| &**claim);
-            let rank = Rank::of(volume, held().map(|claim| (claim, waits(&claim.id))), is_blocked, is_sick);
+            let rank = Rank::new(volume, held().map(|claim| (claim, waits(&claim.id))), is_blocked, is_sick);
             let is_selected = ranks.is_empty() || ranks.contains(&rank);
             if !is_selected || (with_trouble_only && rank >= Rank::Sick) {
                 continue;

@@ -137,7 +137,7 @@ fn bare(root: &Root, volume: &Volume) -> CsiVolume {
 
 /// Returns a volume as clients see it, with the allocations of its claims, readers first.
 pub(crate) fn view(root: &Root, volume: &Volume) -> CsiVolume {
-    shown(volume, &VolumeUse::of(root, volume))
+    shown(volume, &VolumeUse::collect(root, volume))
 }
 
 /// As [`view`], from the rows that belong to the volume.

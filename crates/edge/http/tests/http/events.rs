@@ -22,14 +22,14 @@ impl Lines {
 
     /// Opens a stream and returns its first line, too.
     async fn begin(api: &Api, query: &str) -> (Self, Value) {
-        let mut lines = Self::of(api, &format!("/v1/event/stream?{query}")).await;
+        let mut lines = Self::open_path(api, &format!("/v1/event/stream?{query}")).await;
         let first = lines.next().await.expect("a first line");
         assert!(first.get("Events").is_none(), "{first}");
         (lines, first)
     }
 
     /// Opens a stream of lines.
-    pub(crate) async fn of(api: &Api, path: &str) -> Self {
+    pub(crate) async fn open_path(api: &Api, path: &str) -> Self {
         let answer = api.web.open(path).await;
         assert_eq!(answer.status(), 200, "{path}");
         Self { body: answer.into_body(), text: String::new() }

@@ -71,7 +71,7 @@ async fn the_servers_are_followed() {
     let once = api.web.get("/v1/caravan/servers").await.json();
     assert_eq!(once["Leader"], "127.0.0.1:4647");
     assert_eq!(once["Members"], api.web.get("/v1/agent/members").await.json()["Members"]);
-    let mut lines = crate::events::Lines::of(&api, "/v1/caravan/servers?follow=true").await;
+    let mut lines = crate::events::Lines::open_path(&api, "/v1/caravan/servers?follow=true").await;
     assert_eq!(lines.next().await, Some(once));
     let mut tags = api.members.own().unwrap().server_tags();
     tags.build = "9.9.9".into();

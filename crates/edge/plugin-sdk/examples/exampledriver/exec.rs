@@ -48,7 +48,7 @@ pub async fn once(
     let child = command.spawn().map_err(TaskError::failed)?;
     let id = child.id();
     let mut running = pin!(child.wait_with_output());
-    let group = Group::of(id);
+    let group = Group::new(id);
     let Ok(output) = tokio::time::timeout(timeout, &mut running).await else {
         return Err(TaskError::failed(format!("the command did not end within {timeout:?}")));
     };
@@ -62,7 +62,7 @@ pub async fn once(
 struct Group(Option<Pid>);
 
 impl Group {
-    fn of(leader: Option<u32>) -> Self {
+    fn new(leader: Option<u32>) -> Self {
         Self(leader.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 
@@ -136,7 +136,7 @@ async fn run(
     feeding: impl Future<Output = ()>,
     ended: &CancellationToken,
 ) -> Result<ExitResult, TaskError> {
-    let group = Group::of(child.id());
+    let group = Group::new(child.id());
     let (mut copying, mut feeding) = (pin!(copying), pin!(feeding));
     let (mut is_copied, mut is_fed) = (false, false);
     let status = loop {

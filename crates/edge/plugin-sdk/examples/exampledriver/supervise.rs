@@ -217,7 +217,7 @@ fn finish(mut child: Child) -> io::Result<ExitStatus> {
 fn end_orphans() -> caravan_sys::Result<()> {
     loop {
         for child in process::children()? {
-            if let Some(orphan) = ProcessIdentity::of(child)? {
+            if let Some(orphan) = ProcessIdentity::read(child)? {
                 kill(orphan)?;
             }
         }

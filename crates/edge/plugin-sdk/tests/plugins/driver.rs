@@ -115,7 +115,7 @@ async fn a_task_that_ignores_the_signal_is_killed_with_its_children() {
     .unwrap();
     let words: Vec<&str> = text.split_whitespace().collect();
     let children =
-        [words[1], words[4]].map(|pid| ProcessIdentity::of(pid.parse().unwrap()).unwrap().unwrap());
+        [words[1], words[4]].map(|pid| ProcessIdentity::read(pid.parse().unwrap()).unwrap().unwrap());
     assert!(destroy(&plugin, id, false).await.unwrap_err().message().contains("the task runs"));
     stop(&plugin, id, 50, "").await.unwrap();
     assert_eq!(wait(&plugin, id).await.unwrap(), exited(137, 9));

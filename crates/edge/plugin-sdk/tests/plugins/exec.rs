@@ -201,7 +201,7 @@ async fn a_command_ends_when_its_user_goes() {
     let mut session = Session::start(&plugin, &id, "echo $$; exec sleep 600", false, vec![]).await;
     let first = within(session.responses.message()).await.unwrap().unwrap();
     let pid: u32 = String::from_utf8(first.stdout.unwrap().data).unwrap().trim().parse().unwrap();
-    let process = caravan_sys::process::ProcessIdentity::of(pid).unwrap().unwrap();
+    let process = caravan_sys::process::ProcessIdentity::read(pid).unwrap().unwrap();
     drop(session);
     caravan_testkit::eventually("the command ends", || {
         anyhow::ensure!(caravan_sys::process::PidFd::open_identity(process)?.is_none(), "it runs");

@@ -23,7 +23,7 @@ impl Wish {
     }
 
     /// Reads a volume request; looks up names on the host, which may be slow. The error names the field.
-    pub(crate) fn of(request: &VolumeRequest) -> Result<Self, CsiFault> {
+    pub(crate) fn from_request(request: &VolumeRequest) -> Result<Self, CsiFault> {
         let bad = |field: &str, why: &dyn std::fmt::Display| {
             CsiFault::Owner(format!("volume \"{}\" cannot have this {field}: {why}", request.name))
         };
@@ -54,7 +54,7 @@ impl Wish {
     pub(crate) fn apply(&self, root: &Path) -> Result<(), CsiFault> {
         let failed = |what| move |source| CsiFault::Kernel { what, source };
         // A plugin may have put a link there.
-        let root = Handle::of(root).map_err(failed("open volume root"))?;
+        let root = Handle::open(root).map_err(failed("open volume root"))?;
         let owner = Owner { uid: self.user, gid: self.group };
         root.set_owner(owner).map_err(failed("change the owner of volume root"))?;
         // After the owner: changing the owner clears set-user-id bits (chown(2)).
@@ -82,8 +82,8 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_read_and_bad_ones_name_their_field() {
-        assert!(Wish::of(&request("", "", "")).unwrap().is_none());
-        let wish = Wish::of(&request("root", "0", "2750")).unwrap();
+        assert!(Wish::from_request(&request("", "", "")).unwrap().is_none());
+        let wish = Wish::from_request(&request("root", "0", "2750")).unwrap();
         assert_eq!(wish, Wish { user: Some(0), group: Some(0), mode: Some(0o2750) });
         for (request, words) in [
             (
@@ -96,7 +96,7 @@ mod tests {
             ),
             (request("", "", "rwx"), "volume \"data\" cannot have this mode: \"rwx\" is not octal"),
         ] {
-            assert_eq!(Wish::of(&request).unwrap_err().to_string(), words);
+            assert_eq!(Wish::from_request(&request).unwrap_err().to_string(), words);
         }
     }
 

@@ -57,7 +57,7 @@ pub struct LogPlace {
 
 impl LogPlace {
     /// Returns the place of a position in a file of a log; `None` if the file has no number.
-    pub fn of(file: &str, offset: u64) -> Option<Self> {
+    pub fn locate(file: &str, offset: u64) -> Option<Self> {
         Some(Self { number: file.rsplit_once('.')?.1.parse().ok()?, offset })
     }
 
@@ -354,10 +354,10 @@ mod tests {
         assert_eq!(after("1.9"), Some((3, 0)), "the file was rotated away");
         assert_eq!(after("7.9"), Some((3, 0)), "the log began again");
         assert_eq!(resumed(&[], LogPlace::default()), None);
-        let place = LogPlace::of("alloc/logs/t.1.stdout.12", 7).unwrap();
+        let place = LogPlace::locate("alloc/logs/t.1.stdout.12", 7).unwrap();
         assert_eq!((place.to_string().as_str(), LogPlace::parse("12.7")), ("12.7", Some(place)));
         assert_eq!(
-            (LogPlace::of("alloc/logs/t", 7), LogPlace::parse("12"), LogPlace::parse("x.1")),
+            (LogPlace::locate("alloc/logs/t", 7), LogPlace::parse("12"), LogPlace::parse("x.1")),
             (None, None, None)
         );
     }

@@ -148,7 +148,7 @@ impl AllocState {
             record.timed_out |= late && record.state.state != TaskRunState::Dead;
             let slot = Slot {
                 record,
-                role: Role::of(task),
+                role: Role::from_task(task),
                 leader: task.leader,
                 kill: watch::Sender::new(None),
                 actions,

@@ -132,14 +132,14 @@ pub(crate) struct Binds {
 impl Binds {
     /// Returns the binds that an earlier agent created for a task; they can only be undone.
     pub(crate) fn adopt(mounts: &[Mount], dirs: &TaskDir) -> Self {
-        Self { targets: mounts.iter().map(|m| Target::of(m, dirs)).collect() }
+        Self { targets: mounts.iter().map(|m| Target::new(m, dirs)).collect() }
     }
 
     /// Creates the binds. On failure, the binds that were already created are undone.
     pub(crate) fn make(mounts: &[Mount], dirs: &TaskDir) -> Result<Self, String> {
         let mut this = Self::default();
         for wish in mounts {
-            let mut target = Target::of(wish, dirs);
+            let mut target = Target::new(wish, dirs);
             if let Err(why) = target.bind(wish) {
                 this.undo();
                 return Err(why);

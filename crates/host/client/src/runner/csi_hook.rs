@@ -276,7 +276,7 @@ async fn until(at: Option<Instant>) {
 /// service.
 pub(super) async fn wish(request: &VolumeRequest) -> Result<Wish, CsiFault> {
     let request = request.clone();
-    tokio::task::spawn_blocking(move || Wish::of(&request)).await.map_err(|_| CsiFault::GivenUp)?
+    tokio::task::spawn_blocking(move || Wish::from_request(&request)).await.map_err(|_| CsiFault::GivenUp)?
 }
 
 /// Returns whether a process of a task that an earlier agent started still runs.

@@ -31,7 +31,7 @@ pub(crate) enum Checks {
 impl Rule {
     /// Returns the rule of an allocation; `None` if no deployment or migration waits for it, or users report health
     /// manually.
-    pub(crate) fn of(alloc: &Allocation) -> Option<Self> {
+    pub(crate) fn from_alloc(alloc: &Allocation) -> Option<Self> {
         let job = alloc.job.as_ref()?;
         let group = job.group(&alloc.task_group)?;
         let (mode, well_for, within) = match job.kind {
@@ -135,7 +135,7 @@ impl Health {
     pub(crate) fn new(alloc: &Allocation, now: UnixNanos) -> Self {
         Self {
             deployment: alloc.deployment_id.clone(),
-            rule: Rule::of(alloc),
+            rule: Rule::from_alloc(alloc),
             since: now,
             known: alloc.deployment_status.clone().filter(|status| status.healthy.is_some()),
         }

@@ -26,7 +26,7 @@ pub(crate) enum Role {
 
 impl Role {
     /// Returns the role of a task.
-    pub(crate) fn of(task: &Task) -> Self {
+    pub(crate) fn from_task(task: &Task) -> Self {
         match &task.lifecycle {
             None => Self::Main,
             Some(block) => match block.hook.as_str() {

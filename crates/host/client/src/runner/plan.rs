@@ -69,7 +69,7 @@ impl Planner {
         let isolation = driver.capabilities().fs_isolation;
         let dirs = dir.task(name);
         let seen = seen_dirs(&dirs, isolation, &unveil::place(&self.mounts_dir, &alloc.id, name));
-        let dynamic_uid = self.dynamic_users.of(&alloc.id, name);
+        let dynamic_uid = self.dynamic_users.get(&alloc.id, name);
         let empty = BTreeMap::new();
         // Only tasks with the root of an image run without the host's environment (docs/reference/drivers.md, section
         // 5.4).
@@ -280,7 +280,7 @@ impl Plan {
                 memory_max_mb: memory_max_of(memory, memory_max),
                 node_cpu_mhz: number(self.node.node_resources.cpu.cpu_shares),
             },
-            processors: site.cores.of(&alloc.id, &self.name),
+            processors: site.cores.get(&alloc.id, &self.name),
             ports: ports(alloc),
             mounts,
             devices,

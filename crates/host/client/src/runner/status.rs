@@ -36,7 +36,7 @@ mod tests {
         TaskState { state, failed, started_at: Time(i64::from(begun)), ..Default::default() }
     }
 
-    fn of(states: &[TaskState]) -> ClientStatus {
+    fn derive(states: &[TaskState]) -> ClientStatus {
         let map = states.iter().enumerate().map(|(n, s)| (n.to_string(), s.clone())).collect();
         aggregate(&map).0
     }
@@ -45,16 +45,16 @@ mod tests {
     fn one_failure_fails_the_whole() {
         let failed = task(TaskRunState::Dead, true, true);
         let running = task(TaskRunState::Running, false, true);
-        assert_eq!(of(&[running.clone(), failed]), ClientStatus::Failed);
-        assert_eq!(of(&[running, task(TaskRunState::Pending, false, false)]), ClientStatus::Running);
+        assert_eq!(derive(&[running.clone(), failed]), ClientStatus::Failed);
+        assert_eq!(derive(&[running, task(TaskRunState::Pending, false, false)]), ClientStatus::Running);
     }
 
     #[test]
     fn complete_needs_every_task_dead() {
         let done = task(TaskRunState::Dead, false, true);
-        assert_eq!(of(&[done.clone(), done.clone()]), ClientStatus::Complete);
-        assert_eq!(of(&[done, task(TaskRunState::Pending, false, false)]), ClientStatus::Running);
-        assert_eq!(of(&[task(TaskRunState::Pending, false, false)]), ClientStatus::Pending);
-        assert_eq!(of(&[]), ClientStatus::Pending);
+        assert_eq!(derive(&[done.clone(), done.clone()]), ClientStatus::Complete);
+        assert_eq!(derive(&[done, task(TaskRunState::Pending, false, false)]), ClientStatus::Running);
+        assert_eq!(derive(&[task(TaskRunState::Pending, false, false)]), ClientStatus::Pending);
+        assert_eq!(derive(&[]), ClientStatus::Pending);
     }
 }

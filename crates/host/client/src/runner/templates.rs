@@ -102,7 +102,7 @@ impl std::fmt::Debug for TaskTemplates {
 
 impl TaskTemplates {
     /// Returns the templates of a task; `None` if it has none.
-    pub(super) fn of(
+    pub(super) fn new(
         link: &Link,
         planner: &Planner,
         alloc: &AllocState,
@@ -178,11 +178,11 @@ impl TaskTemplates {
             let text = String::from_utf8(bytes)
                 .map_err(|_| failed(format!("the template \"{source}\" is not UTF-8 text")))?;
             // Text from a file is not part of the specification, so it is compared here.
-            if item.says.is_some() && item.note.source.as_ref() != Some(&Digest::of(text.as_bytes())) {
+            if item.says.is_some() && item.note.source.as_ref() != Some(&Digest::new(text.as_bytes())) {
                 item.dirty = true;
                 item.note.clock = None;
             }
-            item.note.source = Some(Digest::of(text.as_bytes()));
+            item.note.source = Some(Digest::new(text.as_bytes()));
             item.spec.template.text = text;
         }
         Ok(())
@@ -232,13 +232,13 @@ impl TaskTemplates {
 
     /// Restores the templates that an earlier agent rendered for a running task.
     pub(super) fn adopt(link: &Link, planner: &Planner, alloc: &AllocState, plan: &Plan) -> Option<Self> {
-        let taken = Self::of(link, planner, alloc, plan).and_then(|templates| match templates {
+        let taken = Self::new(link, planner, alloc, plan).and_then(|templates| match templates {
             Some(mut templates) => {
                 templates.read_sources()?;
                 for item in &mut templates.items {
                     let there = || templates.places.read(&item.spec.destination).ok().flatten();
                     item.note.reported =
-                        item.note.reported.or_else(|| there().map(|bytes| Digest::of(&bytes)));
+                        item.note.reported.or_else(|| there().map(|bytes| Digest::new(&bytes)));
                     item.says = item.note.reported;
                     if item.spec.once && item.says.is_some() {
                         item.dirty = false;
@@ -412,7 +412,7 @@ impl TaskTemplates {
         if !item.missing.is_empty() {
             return Ok(false);
         }
-        let digest = Digest::of(text.as_bytes());
+        let digest = Digest::new(text.as_bytes());
         if !item.fresh {
             item.fresh = true;
             if item.note.reported.is_some_and(|reported| reported != digest) {

@@ -252,7 +252,7 @@ impl Servers for TestServers {
                 fresh.then_some(delta)
             }
         };
-        let world = WorldRef::of(self);
+        let world = WorldRef::new(self);
         tokio::spawn(async move {
             while changes.changed().await.is_ok() {
                 let Some(servers) = world.upgrade() else { return };
@@ -275,7 +275,7 @@ impl Servers for TestServers {
         Ok(Done::default())
     }
     async fn claim_volume(&self, request: ClaimVolume) -> Answers<ClaimProgress> {
-        let (changes, world) = (self.changes.subscribe(), WorldRef::of(self));
+        let (changes, world) = (self.changes.subscribe(), WorldRef::new(self));
         let state = (changes, world, request.claim, None::<ClaimProgress>);
         unfold(state, |(mut changes, world, claim, seen)| async move {
             loop {
@@ -343,7 +343,7 @@ struct WorldRef(std::sync::Weak<TestServers>);
 static ALL: Mutex<Vec<std::sync::Weak<TestServers>>> = Mutex::new(Vec::new());
 
 impl WorldRef {
-    fn of(servers: &TestServers) -> Self {
+    fn new(servers: &TestServers) -> Self {
         let all = ALL.lock().unwrap();
         let found = all.iter().find(|w| w.as_ptr() == std::ptr::from_ref(servers));
         Self(found.expect("the servers were made known").clone())

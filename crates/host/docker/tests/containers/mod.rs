@@ -223,7 +223,7 @@ async fn mounts_propagate_as_they_say() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_published_port_answers() {
     for kind in [EngineKind::Docker, EngineKind::Podman] {
-        let world = World::of(kind, json!({}));
+        let world = World::with_options(kind, json!({}));
         world.engine.docker(&["network", "create", "--subnet", "10.213.0.0/24", "blue"]).unwrap();
         let driver = world.docker();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -124,7 +124,7 @@ async fn until_healthy(driver: &DockerDriver) {
 
 /// Kills the engine and starts it again. The container continues meanwhile.
 async fn outlives_engine(kind: EngineKind) {
-    let mut world = World::of(kind, json!({}));
+    let mut world = World::with_options(kind, json!({}));
     let driver = world.docker();
     let config = world.script("t", COUNT);
     let id = config.id.clone();

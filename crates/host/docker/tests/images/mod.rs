@@ -32,7 +32,7 @@ async fn run(driver: &DockerDriver, config: TaskConfig) -> std::result::Result<(
 }
 
 async fn pulls_with_credentials(kind: EngineKind) {
-    let mut world = World::of(kind, json!({}));
+    let mut world = World::with_options(kind, json!({}));
     let registry = Registry::start().unwrap();
     world.engine.trust(&registry).unwrap();
     let image = registry.take(&world.engine, ContainerEngine::IMAGE, "private:1").unwrap();

@@ -4,7 +4,7 @@ use crate::*;
 use caravan_drivers::NetworkRequest;
 
 fn world(kind: EngineKind) -> World {
-    let mut world = World::of(kind, json!({"gc": {"image": false}}));
+    let mut world = World::with_options(kind, json!({"gc": {"image": false}}));
     world.options["infra_image"] = world.engine.import_idle().unwrap().into();
     world
 }

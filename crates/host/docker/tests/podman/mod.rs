@@ -45,7 +45,7 @@ async fn end(driver: &DockerDriver, world: &World, id: &TaskId) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_arrives_whole() {
-    let world = World::of(EngineKind::Podman, json!({}));
+    let world = World::with_options(EngineKind::Podman, json!({}));
     let driver = world.docker();
     let config = numbers(&world);
     driver.start(config.clone()).await.unwrap();
@@ -54,7 +54,7 @@ async fn a_flood_arrives_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_arrives_once_over_restarts_of_the_agent() {
-    let world = World::of(EngineKind::Podman, json!({}));
+    let world = World::with_options(EngineKind::Podman, json!({}));
     let config = numbers(&world);
     let id = config.id.clone();
     let mut handle: Option<TaskHandle> = None;
@@ -86,7 +86,7 @@ async fn a_flood_arrives_once_over_restarts_of_the_agent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_podman_rotates_arrives_whole() {
-    let world = World::of(EngineKind::Podman, json!({}));
+    let world = World::with_options(EngineKind::Podman, json!({}));
     let driver = world.docker();
     let script = "n=0; while [ $n -lt 1600 ]; do seq $((n+1)) $((n+40)); n=$((n+40)); sleep 0.1; done";
     let mut config = world.script("t", script);
@@ -103,7 +103,7 @@ async fn a_file_that_podman_rotates_arrives_whole() {
 /// The path may be that of another container's file, so only the engine reads it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_path_of_the_job_is_read_by_the_engine() {
-    let world = World::of(EngineKind::Podman, json!({}));
+    let world = World::with_options(EngineKind::Podman, json!({}));
     let driver = world.docker();
     let mut config = world.script("t", "echo hello; printf part; printf ial; echo; echo wrong >&2");
     let path = world.dir.path().join("own.log").display().to_string();
@@ -119,7 +119,7 @@ async fn a_path_of_the_job_is_read_by_the_engine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_of_any_form_arrive() {
-    let world = World::of(EngineKind::Podman, json!({}));
+    let world = World::with_options(EngineKind::Podman, json!({}));
     let driver = world.docker();
     // Longer than the parts in which podman keeps a line; an empty line; a last line without its end.
     let script = "i=0; while [ $i -lt 5000 ]; do printf 0123456789; i=$((i+1)); done; echo; echo; echo ' a  b '; printf end";

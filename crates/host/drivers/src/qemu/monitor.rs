@@ -41,7 +41,7 @@ mod tests {
         let deep = dir.path().join("d".repeat(100)).join("e".repeat(100));
         std::fs::create_dir_all(&deep).unwrap();
         // The name of a socket has at most 107 bytes, the path to it does not.
-        let short = caravan_sys::socket::ShortPath::of(&deep.join("m.sock")).unwrap();
+        let short = caravan_sys::socket::ShortPath::new(&deep.join("m.sock")).unwrap();
         let listener = UnixListener::bind(short.path()).unwrap();
         listener.set_nonblocking(true).unwrap();
         let listener = tokio::net::UnixListener::from_std(listener).unwrap();

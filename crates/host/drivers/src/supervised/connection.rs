@@ -21,7 +21,7 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects to the shim that serves this directory, without a check of its identity.
     pub(super) async fn open(state_dir: &Path) -> io::Result<Self> {
-        let path = ShortPath::of(&state_dir.join(SOCKET_FILE)).map_err(other)?;
+        let path = ShortPath::new(&state_dir.join(SOCKET_FILE)).map_err(other)?;
         let stream = UnixStream::connect(path.path()).await?;
         let nobody = ProcessRef { pid: 0, start_time: 0 };
         let mut connection = Self { stream, buffer: FrameBuffer::default(), shim: nobody };

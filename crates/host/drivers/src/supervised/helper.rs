@@ -46,7 +46,7 @@ impl ShimCommand {
             .spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
         // Read before any task waits for the child, so the id is the child's.
-        let identity = child.id().map(ProcessIdentity::of).transpose().map_err(io::Error::other)?.flatten();
+        let identity = child.id().map(ProcessIdentity::read).transpose().map_err(io::Error::other)?.flatten();
         let purpose = purpose.to_owned();
         tokio::spawn(async move {
             let status = child.wait().await;

@@ -104,7 +104,7 @@ pub enum CniFault {
 
 impl CniFault {
     /// Returns one fault for all faults; `None` without a fault.
-    pub(crate) fn of(mut all: Vec<Self>) -> Option<Self> {
+    pub(crate) fn combine(mut all: Vec<Self>) -> Option<Self> {
         if all.len() > 1 { Some(Self::Several(all)) } else { all.pop() }
     }
 

@@ -205,7 +205,7 @@ impl Catalog {
     pub fn find(dir: &Path, name: &str) -> Result<NetworkList, CniFault> {
         let mut catalog = Self::read(dir);
         let absent = || CniFault::NotFound { name: name.to_owned(), dir: dir.to_owned() };
-        catalog.lists.remove(name).ok_or_else(|| CniFault::of(catalog.faults).unwrap_or_else(absent))
+        catalog.lists.remove(name).ok_or_else(|| CniFault::combine(catalog.faults).unwrap_or_else(absent))
     }
 }
 

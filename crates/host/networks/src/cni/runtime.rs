@@ -138,7 +138,7 @@ impl Runtime {
         for plugin in attached.list.plugins.iter().rev() {
             faults.extend(self.call(Command::Del, attached, plugin).err());
         }
-        CniFault::of(faults).map_or(Ok(()), Err)
+        CniFault::combine(faults).map_or(Ok(()), Err)
     }
 
     /// Checks whether the network of an allocation is unchanged since its addition. A list that allows no check has
@@ -208,7 +208,7 @@ impl Runtime {
             });
             faults.extend(outcome.err().filter(|fault| !fault.is_incompatible()));
         }
-        CniFault::of(faults).map_or(Ok(()), Err)
+        CniFault::combine(faults).map_or(Ok(()), Err)
     }
 
     /// Returns the programs of all directories that may be plugins, with the time of their last change. Of

@@ -30,7 +30,7 @@ impl AsFd for Handle {
 
 impl Handle {
     /// Opens the last name of a path without following it. Its parent directory is trusted.
-    pub fn of(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path) -> Result<Self> {
         let fd = openat(CWD, path, PLACE, Mode::empty()).map_err(Error::errno("open", path))?;
         Ok(Self { fd, shown: path.to_owned() })
     }

@@ -107,7 +107,7 @@ pub enum Version {
 
 impl Version {
     /// Returns the version of an address.
-    pub fn of(ip: IpAddr) -> Self {
+    pub fn from_address(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 

@@ -21,7 +21,7 @@ struct Node {
 
 impl Node {
     fn start(kind: EngineKind) -> Result<Self> {
-        let engine = ContainerEngine::of(kind)?;
+        let engine = ContainerEngine::start_kind(kind)?;
         let plugins = tempfile::tempdir()?;
         let more = format!(
             "plugin \"docker\" {{\n config {{\n endpoint = \"{}\"\n infra_image = \"{}\"\n }}\n}}\n\

@@ -135,7 +135,7 @@ impl Provider {
         let asking = Asking {
             authorization: (!within).then(basic),
             form: Some(form(&fields)),
-            ..Asking::of(&self.token_endpoint, authorities(config))
+            ..Asking::new(&self.token_endpoint, authorities(config))
         };
         let answer = outbound::ask(&asking)
             .await
@@ -173,7 +173,7 @@ impl Provider {
         }
         let asking = Asking {
             authorization: Some(format!("Bearer {}", tokens.access_token)),
-            ..Asking::of(&self.userinfo_endpoint, authorities(config))
+            ..Asking::new(&self.userinfo_endpoint, authorities(config))
         };
         let answer = outbound::ask(&asking).await.map_err(|reason| UserInfoFault::Get { reason })?;
         match answer.json() {

@@ -90,7 +90,7 @@ impl Waits {
     }
 
     /// Returns the reasons of a volume's claims.
-    pub(crate) fn of(&self, volume: &VolumeKey) -> BTreeMap<AllocId, Wait> {
+    pub(crate) fn list(&self, volume: &VolumeKey) -> BTreeMap<AllocId, Wait> {
         self.reasons().get(volume).cloned().unwrap_or_default()
     }
 

@@ -91,7 +91,7 @@ pub(super) const TABLE: &[Function] = &[
 fn chunklist(mut a: Vec<Value>) -> Result<Value> {
     let size = usize::try_from(whole(&a[1])?).map_err(|_| "the size argument must be positive".to_owned())?;
     let list = a.remove(0);
-    let outer = Type::of(&list);
+    let outer = Type::from_value(&list);
     let Value::Seq(_, t, all) = list else { return Ok(Value::NULL) };
     let size = if size == 0 { all.len().max(1) } else { size };
     let chunks = all.chunks(size).map(|c| Value::list(t.clone(), c.to_vec())).collect();
@@ -99,7 +99,7 @@ fn chunklist(mut a: Vec<Value>) -> Result<Value> {
 }
 
 fn coalesce(a: Vec<Value>) -> Result<Value> {
-    let types: Vec<Type> = a.iter().map(Type::of).collect();
+    let types: Vec<Type> = a.iter().map(Type::from_value).collect();
     let t = unify(&types).ok_or_else(|| "all arguments must have the same type".to_owned())?;
     match a.into_iter().find(|v| !v.is_null()) {
         Some(value) => Ok(convert(value, &t)?),
@@ -111,7 +111,7 @@ fn coalescelist(a: Vec<Value>) -> Result<Value> {
     if a.is_empty() {
         return Err("at least one argument is required".into());
     }
-    if a.iter().any(|v| !matches!(Type::of(v), Type::List(_) | Type::Tuple(_))) {
+    if a.iter().any(|v| !matches!(Type::from_value(v), Type::List(_) | Type::Tuple(_))) {
         return Err("coalescelist arguments must be lists or tuples".into());
     }
     a.into_iter()
@@ -122,7 +122,7 @@ fn coalescelist(a: Vec<Value>) -> Result<Value> {
 /// Concatenates sequences: to a list if all are lists with a common type, else to a tuple.
 fn concat(a: Vec<Value>) -> Result<Value> {
     let Some(first) = a.first() else { return Err("at least one argument is required".into()) };
-    let types: Vec<Type> = a.iter().map(Type::of).collect();
+    let types: Vec<Type> = a.iter().map(Type::from_value).collect();
     if matches!(first, Value::Seq(SeqKind::List, ..))
         && types.iter().all(|t| matches!(t, Type::List(_)))
         && let Some(Type::List(t)) = unify(&types)
@@ -208,7 +208,7 @@ fn lookup(mut a: Vec<Value>) -> Result<Value> {
 
 /// Merges maps: to a map if all have one type, else to an object.
 fn merge(a: Vec<Value>) -> Result<Value> {
-    let types: Vec<Type> = a.iter().map(Type::of).collect();
+    let types: Vec<Type> = a.iter().map(Type::from_value).collect();
     // After an untyped null, types are no longer checked, and the result is an object.
     let mut open = false;
     for t in &types {
@@ -303,7 +303,7 @@ fn setproduct(a: Vec<Value>) -> Result<Value> {
         types.push(match value {
             Value::Seq(SeqKind::Tuple, _, all) if all.is_empty() => Type::Any,
             Value::Seq(SeqKind::Tuple, _, all) => {
-                let all: Vec<Type> = all.iter().map(Type::of).collect();
+                let all: Vec<Type> = all.iter().map(Type::from_value).collect();
                 unify(&all).ok_or_else(|| blame(i, "all elements must be of the same type"))?
             }
             Value::Seq(_, t, _) => t.clone(),
@@ -329,7 +329,7 @@ fn setproduct(a: Vec<Value>) -> Result<Value> {
             .collect();
     }
     let rows: Vec<Value> = rows.into_iter().map(Value::tuple).collect();
-    let t = rows.first().map_or(Type::Tuple(types), Type::of);
+    let t = rows.first().map_or(Type::Tuple(types), Type::from_value);
     Ok(if ordered { Value::list(t, rows) } else { Value::set(t, rows) })
 }
 

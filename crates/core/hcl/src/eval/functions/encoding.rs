@@ -126,7 +126,7 @@ fn from_json_text(s: &str) -> Result<Value> {
                     let new = value(json)?;
                     // A later value replaces an earlier one, but only one of the same type.
                     if let Some(old) = out.insert(name.text.clone(), new.clone())
-                        && Type::of(&old) != Type::of(&new)
+                        && Type::from_value(&old) != Type::from_value(&new)
                     {
                         return Err(format!("duplicate {:?} property in JSON object", name.text).into());
                     }

@@ -107,7 +107,7 @@ fn many(block: &Block, items: &mut Vec<Diagnostic>) -> Vec<Variable> {
             Ok(value) => out.push(Variable {
                 name: attribute.name.text.clone(),
                 span: attribute.name.span,
-                kind: Some(Type::of(&value)),
+                kind: Some(Type::from_value(&value)),
                 value: Some(value),
                 origin: Some((Origin::Default, attribute.value.span)),
                 failed: false,
@@ -167,7 +167,7 @@ fn one(block: &Block, items: &mut Vec<Diagnostic>) -> Option<Variable> {
     if let Some(default) = argument("default") {
         match Evaluator::literals().eval(&default.value, &Scope::default()) {
             Ok(value) => {
-                let kind = out.kind.get_or_insert_with(|| Type::of(&value)).clone();
+                let kind = out.kind.get_or_insert_with(|| Type::from_value(&value)).clone();
                 match convert(value, &kind) {
                     Ok(value) => {
                         out.value = Some(value);

@@ -47,7 +47,7 @@ pub(crate) struct StatusArgs {
 
 impl StatusArgs {
     /// Creates the arguments for a job that `status` found.
-    pub(crate) fn of(id: &str, verbose: bool) -> Self {
+    pub(crate) fn new(id: &str, verbose: bool) -> Self {
         Self { verbose, args: vec![id.to_owned()], ..Self::default() }
     }
 }

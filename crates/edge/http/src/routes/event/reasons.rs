@@ -44,7 +44,7 @@ impl Reasons {
         self.next = Instant::now() + PAUSE;
         let rows = std::mem::take(&mut self.volumes).into_iter().filter_map(|key| root.volume(&key).cloned());
         rows.map(|row| {
-            let used = Arc::new(VolumeUse::of(root, &row));
+            let used = Arc::new(VolumeUse::collect(root, &row));
             Event { kind: KIND, row: EventRow::CsiVolume { row, used } }
         })
         .collect()

@@ -395,7 +395,7 @@ fn piece(frame: Received) -> Option<Piece> {
     if frame.file_event == FileEvent::Truncated.as_str() {
         return Some(Piece::Again);
     }
-    let end = LogPlace::of(&frame.file, frame.offset)?;
+    let end = LogPlace::locate(&frame.file, frame.offset)?;
     (!frame.data.is_empty()).then_some(Piece::Data(frame.data, end))
 }
 

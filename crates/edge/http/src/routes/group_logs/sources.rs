@@ -309,7 +309,7 @@ impl Sources {
 mod tests {
     use super::*;
 
-    fn of(alloc: &str, created: u64, is_live: bool) -> Candidate {
+    fn candidate(alloc: &str, created: u64, is_live: bool) -> Candidate {
         Candidate {
             source: Source { alloc: alloc.into(), task: "web".into(), output: Output(LogKind::Stdout) },
             group: "g".into(),
@@ -328,19 +328,27 @@ mod tests {
     #[test]
     fn outputs_join_and_end() {
         let mut sources = Sources::default();
-        let step = sources.update(vec![of("old", 1, false), of("a", 2, true), of("b", 3, true)], 10);
+        let step = sources
+            .update(vec![candidate("old", 1, false), candidate("a", 2, true), candidate("b", 3, true)], 10);
         assert_eq!(opened(&step), [("b", true), ("a", true), ("old", false)]);
         assert_eq!((step.close.as_slice(), sources.omitted), (&[][..], Omitted::default()));
         sources.end(2, None, true);
         // `b` ends, and `c` takes its place. The end of `b` is requested once.
-        let now = || vec![of("old", 1, false), of("a", 2, true), of("b", 3, false), of("c", 11, true)];
+        let now = || {
+            vec![
+                candidate("old", 1, false),
+                candidate("a", 2, true),
+                candidate("b", 3, false),
+                candidate("c", 11, true),
+            ]
+        };
         let step = sources.update(now(), 12);
         assert_eq!((opened(&step), step.close.clone()), (vec![("c", true)], vec![0]));
         assert_eq!(sources.update(now(), 13), Step::default());
         sources.end(0, None, true);
         assert_eq!(sources.open(), 2);
         // An allocation that started and ended between two looks is read too, an older one is not.
-        let step = sources.update(vec![of("d", 14, false), of("older", 4, false)], 15);
+        let step = sources.update(vec![candidate("d", 14, false), candidate("older", 4, false)], 15);
         assert_eq!(opened(&step), [("d", false)]);
         assert_eq!(sources.omitted, Omitted { running: 0, ended: 1 });
     }
@@ -349,7 +357,7 @@ mod tests {
     fn more_outputs_than_a_stream_reads_are_counted() {
         let mut sources = Sources::default();
         let many = |number: usize| -> Vec<Candidate> {
-            (0..number).map(|at| of(&format!("a{at}"), at as u64 + 1, at % 2 == 0)).collect()
+            (0..number).map(|at| candidate(&format!("a{at}"), at as u64 + 1, at % 2 == 0)).collect()
         };
         let step = sources.update(many(40), 100);
         assert_eq!(step.open.len(), MAX_OPEN);
@@ -365,10 +373,10 @@ mod tests {
     #[test]
     fn a_task_that_runs_again_is_read_again() {
         let mut sources = Sources::default();
-        sources.update(vec![of("a", 1, true)], 1);
+        sources.update(vec![candidate("a", 1, true)], 1);
         sources.end(0, Some("the node is silent".into()), false);
-        assert_eq!(sources.update(vec![of("a", 1, true)], 2), Step::default(), "nothing has changed");
-        let again = Candidate { modified: 3, ..of("a", 1, true) };
+        assert_eq!(sources.update(vec![candidate("a", 1, true)], 2), Step::default(), "nothing has changed");
+        let again = Candidate { modified: 3, ..candidate("a", 1, true) };
         assert_eq!(sources.update(vec![again], 3).open.len(), 1);
         let (shown, _) = sources.shown();
         assert_eq!((shown.len(), shown[0].state, shown[0].reason), (1, "open", ""));
@@ -379,12 +387,12 @@ mod tests {
         let mut sources = Sources::default();
         sources.update(Vec::new(), 0);
         for created in 1..=MAX_ENDED as u64 + 50 {
-            let step = sources.update(vec![of(&format!("a{created}"), created, false)], created);
+            let step = sources.update(vec![candidate(&format!("a{created}"), created, false)], created);
             for one in step.open {
                 sources.end(one.id, None, true);
             }
         }
-        sources.update(vec![of("a1", 1, false)], 1000);
+        sources.update(vec![candidate("a1", 1, false)], 1000);
         assert_eq!(sources.rows.len(), MAX_ENDED);
         assert_eq!(sources.omitted.ended, 1, "an output that was dropped does not join again");
     }
@@ -392,36 +400,40 @@ mod tests {
     #[test]
     fn an_output_that_broke_off_goes_on_after_its_last_line() {
         let mut sources = Sources::default();
-        let step = sources.update(vec![of("a", 1, true)], 1);
+        let step = sources.update(vec![candidate("a", 1, true)], 1);
         assert_eq!(step.open[0].begin, Begin::Tail);
         let place = LogPlace { number: 3, offset: 1200 };
         sources.reach(0, place);
         assert!(sources.end(0, Some("the log broke off".into()), true));
-        assert_eq!(sources.update(vec![of("a", 1, true)], 2), Step::default(), "not before it is due");
+        assert_eq!(sources.update(vec![candidate("a", 1, true)], 2), Step::default(), "not before it is due");
         sources.retry();
-        let step = sources.update(vec![of("a", 1, true)], 3);
-        let opening =
-            Opening { id: 0, begin: Begin::After(place), is_live: true, source: of("a", 1, true).source };
+        let step = sources.update(vec![candidate("a", 1, true)], 3);
+        let opening = Opening {
+            id: 0,
+            begin: Begin::After(place),
+            is_live: true,
+            source: candidate("a", 1, true).source,
+        };
         assert_eq!(step.open, [opening]);
         // An output that ends with its task does not return.
-        sources.update(vec![of("a", 1, false)], 4);
+        sources.update(vec![candidate("a", 1, false)], 4);
         assert!(!sources.end(0, None, true));
         sources.retry();
-        assert_eq!(sources.update(vec![of("a", 1, false)], 5), Step::default());
+        assert_eq!(sources.update(vec![candidate("a", 1, false)], 5), Step::default());
     }
 
     #[test]
     fn a_stream_continues_an_earlier_one() {
         let place = LogPlace { number: 0, offset: 70 };
-        let read = ["a", "ended", "ended-since"].map(|name| (of(name, 1, true).source, place));
+        let read = ["a", "ended", "ended-since"].map(|name| (candidate(name, 1, true).source, place));
         let mut sources = Sources::resume(Some(10), read.to_vec());
         let step = sources.update(
             vec![
-                of("a", 1, true),
-                of("never-read", 2, true),
-                of("ended-since", 3, false),
-                of("long-ended", 4, false),
-                of("new", 11, false),
+                candidate("a", 1, true),
+                candidate("never-read", 2, true),
+                candidate("ended-since", 3, false),
+                candidate("long-ended", 4, false),
+                candidate("new", 11, false),
             ],
             20,
         );

@@ -39,7 +39,7 @@ struct Families(BTreeMap<String, Family>);
 impl Families {
     /// Returns the family of a figure. A name has one type. A figure of another type with this name is omitted,
     /// because Prometheus would reject the whole answer.
-    fn of(&mut self, kind: Kind, name: &str) -> Option<&mut Vec<String>> {
+    fn family_mut(&mut self, kind: Kind, name: &str) -> Option<&mut Vec<String>> {
         let family = self.0.entry(name.to_owned()).or_insert(Family { kind, lines: Vec::new() });
         debug_assert_eq!(family.kind, kind, "{name} has one type");
         (family.kind == kind).then_some(&mut family.lines)
@@ -47,7 +47,7 @@ impl Families {
 
     fn value(&mut self, kind: Kind, row: &Value, value: &Value) {
         let name = plain(row);
-        if let Some(lines) = self.of(kind, &name) {
+        if let Some(lines) = self.family_mut(kind, &name) {
             lines.push(line(&name, row, None, number(value)));
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn exposition(figures: &Figures) -> String {
     }
     for sample in &figures.samples {
         let (row, name) = (&sample.shape, plain(&sample.shape));
-        let Some(lines) = families.of(Kind::Summary, &name) else { continue };
+        let Some(lines) = families.family_mut(Kind::Summary, &name) else { continue };
         let values = sample.quantiles.unwrap_or([f64::NAN; QUANTILES.len()]);
         for (quantile, value) in QUANTILES.iter().zip(values) {
             lines.push(line(&name, row, Some(*quantile), value));

@@ -57,7 +57,7 @@ impl Rank {
 
     /// Returns the rank of a volume. Each claim that holds the volume comes with a flag: whether a wait is recorded
     /// for the claim. `is_blocked`: a job waits for a claim.
-    pub(super) fn of<'a>(
+    pub(super) fn new<'a>(
         volume: &Volume,
         claims: impl Iterator<Item = (&'a Claim, bool)>,
         is_blocked: bool,
@@ -317,7 +317,7 @@ mod tests {
         let ready = Volume { phase: VolumePhase::Ready, ..Volume::default() };
         let mounted = claim(ClaimPhase::Mounted, "");
         let rank = |volume: &Volume, claims: &[(&Claim, bool)], is_sick| {
-            Rank::of(volume, claims.iter().copied(), false, is_sick)
+            Rank::new(volume, claims.iter().copied(), false, is_sick)
         };
         let failed = claim(ClaimPhase::Attaching, "no");
         let fencing = claim(ClaimPhase::Fencing, "");
@@ -331,7 +331,7 @@ mod tests {
         let broken = Volume { last_error: "full".into(), ..ready.clone() };
         assert_eq!(rank(&broken, &[], false), Rank::Failed);
         let claims = [(&mounted, false)];
-        assert_eq!(Rank::of(&ready, claims.iter().copied(), true, false), Rank::Waiting);
+        assert_eq!(Rank::new(&ready, claims.iter().copied(), true, false), Rank::Waiting);
         assert!(Rank::Failed < Rank::Waiting && Rank::Sick < Rank::Rest);
         assert_eq!(Rank::parse("waiting,fencing").ok(), Some(vec![Rank::Waiting, Rank::Fencing]));
         assert!(Rank::parse("").is_ok_and(|ranks| ranks.is_empty()) && Rank::parse("bad").is_err());

@@ -31,7 +31,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn of(wish: &Mount, dirs: &TaskDir) -> Self {
+    pub(super) fn new(wish: &Mount, dirs: &TaskDir) -> Self {
         let path = place(&wish.task_path, dirs);
         let shared = ["data", "logs", "tmp"].map(|name| dirs.shared.join(name));
         let in_memory = [dirs.secrets(), dirs.private()];

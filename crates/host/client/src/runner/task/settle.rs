@@ -30,7 +30,7 @@ impl TaskRunner {
             .or_else(|| group.and_then(|g| g.restart_policy))
             .unwrap_or_default();
         let batch = alloc.job.as_ref().is_some_and(|j| j.kind.is_batch());
-        let once = task.is_some_and(|t| Role::of(t).runs_once());
+        let once = task.is_some_and(|t| Role::from_task(t).runs_once());
         let now = clock::now();
         let (restarting, over) = (self.event(event::RESTARTING), self.event(event::NOT_RESTARTING));
         let mut settled = Ok(Next::Over { failed: true });

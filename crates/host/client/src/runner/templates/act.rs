@@ -40,7 +40,7 @@ impl TemplatesHook {
         let policy = plan.task().restart_policy.or_else(|| group.and_then(|group| group.restart_policy));
         let restarted = self.templates.is_some();
         if !restarted {
-            self.templates = TaskTemplates::of(&self.link, &self.planner, alloc, plan)?;
+            self.templates = TaskTemplates::new(&self.link, &self.planner, alloc, plan)?;
         }
         if let Some(templates) = &mut self.templates {
             let anew = restarted && policy.is_some_and(|policy| policy.render_templates);

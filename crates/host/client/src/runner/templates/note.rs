@@ -14,7 +14,7 @@ use std::path::Path;
 pub(super) struct Digest([u8; 32]);
 
 impl Digest {
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    pub(super) fn new(bytes: &[u8]) -> Self {
         Self(<Sha256 as sha2::Digest>::digest(bytes).into())
     }
 }
@@ -59,7 +59,7 @@ mod tests {
         let dirs = TaskDir { root: base.path().join("t"), shared: base.path().join("alloc") };
         assert_eq!(load(&dirs), []);
         std::fs::create_dir_all(dirs.private()).unwrap();
-        let note = Note { clock: Some((UnixNanos(7), 9)), reported: Some(Digest::of(b"x")), source: None };
+        let note = Note { clock: Some((UnixNanos(7), 9)), reported: Some(Digest::new(b"x")), source: None };
         store(&dirs, std::slice::from_ref(&note)).unwrap();
         assert_eq!(load(&dirs), [note]);
     }

@@ -186,7 +186,7 @@ fn address(list: &mut Message, register: u32, direction: Direction, version: Ver
 }
 
 fn network(list: &mut Message, direction: Direction, ip: IpAddr, prefix: u8, operation: u32) {
-    let version = Version::of(ip);
+    let version = Version::from_address(ip);
     only(list, version);
     address(list, FIRST, direction, version);
     let bits: Vec<u8> = (0..version.size())
