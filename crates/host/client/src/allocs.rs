@@ -212,11 +212,11 @@ impl Allocs {
 
     /// Reports why an allocation cannot be removed, once for each reason.
     fn note_kept(&self, id: &AllocId, error: String) {
-        tracing::warn!(alloc = %id, error, "allocation cannot be removed");
         let mut kept = self.kept.lock();
         if kept.get(id) == Some(&error) {
             return;
         }
+        tracing::warn!(alloc = %id, error, "allocation cannot be removed");
         let details =
             BTreeMap::from([("alloc_id".to_owned(), id.to_string()), ("error".to_owned(), error.clone())]);
         self.parts.node.event("Storage", "Allocation directory cannot be removed", details);

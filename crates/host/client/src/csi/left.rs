@@ -132,7 +132,7 @@ impl LeftMounts {
         let _turn = self.inner.turn.lock().await;
         self.lock().live.remove(&(plugin.alloc().clone(), task.to_owned()));
         let mut rest = Rest::default();
-        for place in Place::of(plugin) {
+        for place in Place::list(plugin) {
             rest.add(self.look(&place).await);
         }
         rest
@@ -141,7 +141,7 @@ impl LeftMounts {
     /// Checks the directory of an allocation's socket again before the allocation is removed.
     pub(crate) async fn clear(&self, plugin: &PluginTask) -> Result<(), ClientError> {
         let _turn = self.inner.turn.lock().await;
-        let [place, _] = Place::of(plugin);
+        let [place, _] = Place::list(plugin);
         let rest = self.look(&place).await;
         match rest.left.first().map(ToString::to_string).or(rest.error) {
             None => Ok(()),
@@ -172,7 +172,8 @@ impl LeftMounts {
         }
         for place in places {
             let rest = self.look(&place).await;
-            if let Some(words) = rest.describe() {
+            // An examination that failed is logged, and repeated.
+            if let Some(words) = rest.describe().filter(|_| rest.error.is_none()) {
                 tracing::warn!(
                     plugin = %place.plugin, dir = %place.dir.display(), words,
                     "a plugin left mounts or files, or its directory cannot be examined"
@@ -250,7 +251,7 @@ impl LeftMounts {
 
 impl Place {
     /// Returns the directory of the socket, then the root.
-    fn of(plugin: &PluginTask) -> [Self; 2] {
+    fn list(plugin: &PluginTask) -> [Self; 2] {
         let [socket, root] = plugin.dirs().map(Path::to_owned);
         let id = plugin.id().clone();
         [
