@@ -91,21 +91,26 @@ impl Core {
     }
 
     /// Writes a variable. With `check_index`, writes it only if the variable was last changed at that index (0: only
-    /// if it is new).
+    /// if it is new). `lock` is the lock that the writer holds; its times are written, or their defaults.
     pub(crate) async fn write_variable(
         &self,
         key: VariableKey,
         items: &Secrets,
         check_index: Option<u64>,
-        lock: LockUse,
+        lock: Option<VariableLock>,
     ) -> Result<VariableWritten, ServerError> {
         check_key(&key)?;
         if items.is_empty() {
             return Err(VariableFault::NoItems.into());
         }
+        let lock = lock.map(VariableLock::or_default);
+        if let Some(Err(errors)) = lock.as_ref().map(VariableLock::check) {
+            return Err(VariableFault::Lock(errors).into());
+        }
         self.sealed_change(&key, items, |items| {
-            let row = Variable { items, key: key.clone(), ..Variable::default() };
-            Change::VariableWrite { variable: Box::new(row), check_index, lock: lock.clone() }
+            let lock_use = lock.as_ref().map_or(LockUse::None, |lock| LockUse::Held(lock.id.clone()));
+            let row = Variable { items, key: key.clone(), lock: lock.clone(), ..Variable::default() };
+            Change::VariableWrite { variable: Box::new(row), check_index, lock: lock_use }
         })
         .await
     }

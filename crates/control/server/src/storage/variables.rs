@@ -4,9 +4,7 @@ use crate::error::ServerError;
 use crate::server::Parts;
 use crate::variables::VariableWritten;
 use caravan_types::ser::Secrets;
-use caravan_types::variable::{
-    LockUse, Variable, VariableDecrypted, VariableKey, VariableLock, VariableMetadata,
-};
+use caravan_types::variable::{Variable, VariableDecrypted, VariableKey, VariableLock, VariableMetadata};
 use std::sync::Arc;
 
 /// The requests about variables and their locks that a server answers.
@@ -23,18 +21,32 @@ impl VariableRequests {
     }
 
     /// Writes a variable. With `check_index`, writes only if the variable was last changed at that index (0: only if
-    /// the variable is new). `lock` is the lock operation that the write includes.
+    /// the variable is new). `lock` is the lock that the writer holds, which the write renews.
     ///
     /// # Errors
-    /// If path or items are invalid, or the change cannot be made durable.
+    /// If path, items or lock are invalid, or the change cannot be made durable.
     pub async fn write(
         self,
         key: VariableKey,
         items: &Secrets,
         check_index: Option<u64>,
-        lock: LockUse,
+        lock: Option<VariableLock>,
     ) -> Result<VariableWritten, ServerError> {
-        self.0.core.write_variable(key, items, check_index, lock).await
+        let is_holder = lock.is_some();
+        let done = self.0.core.write_variable(key.clone(), items, check_index, lock).await?;
+        if is_holder {
+            self.renew(&key, &done);
+        }
+        Ok(done)
+    }
+
+    /// Records a renewal of the lock that a write of its holder returned.
+    fn renew(&self, key: &VariableKey, done: &VariableWritten) {
+        if let VariableWritten::Done { variable: Some(variable), .. } = done
+            && let Some(lock) = &variable.metadata.lock
+        {
+            self.0.locks.renew(key, lock);
+        }
     }
 
     /// Acquires the lock of a variable, and creates the variable if it does not exist. Without new items, the
@@ -49,11 +61,7 @@ impl VariableRequests {
         lock: VariableLock,
     ) -> Result<VariableWritten, ServerError> {
         let done = self.0.core.acquire_lock(key.clone(), items, lock).await?;
-        if let VariableWritten::Done { variable: Some(variable), .. } = &done
-            && let Some(lock) = &variable.metadata.lock
-        {
-            self.0.locks.renew(&key, lock);
-        }
+        self.renew(&key, &done);
         Ok(done)
     }
 

@@ -9,7 +9,7 @@ use caravan_types::Namespace;
 use caravan_types::alloc::{Allocation, ClientStatus};
 use caravan_types::lookup::{Found, Lookup, LookupsFound, WatchLookups};
 use caravan_types::ser::Secrets;
-use caravan_types::variable::{LockUse, VariableKey};
+use caravan_types::variable::VariableKey;
 use futures::{Stream, StreamExt};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn variable(path: &str) -> Lookup {
 async fn put(cluster: &Cluster, path: &str, value: &str) {
     let items = Secrets::new(BTreeMap::from([("k".to_owned(), value.to_owned())]));
     let key = VariableKey::new("default", path);
-    cluster.handle.variables().write(key, &items, None, LockUse::None).await.unwrap();
+    cluster.handle.variables().write(key, &items, None, None).await.unwrap();
 }
 
 fn value(found: &Found) -> Option<String> {

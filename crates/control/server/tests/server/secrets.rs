@@ -8,7 +8,7 @@ use caravan_server::{Kind, VariableWritten};
 use caravan_types::alloc::ClientStatus;
 use caravan_types::job::MountOptions;
 use caravan_types::ser::Secrets;
-use caravan_types::variable::{LockUse, VariableKey};
+use caravan_types::variable::VariableKey;
 use caravan_types::volume::{ClaimPhase, VolumePhase, VolumeRequestBody};
 use futures::StreamExt;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ fn variable() -> VariableKey {
 }
 
 async fn write(cluster: &Cluster, items: &Secrets) {
-    let written = cluster.handle.variables().write(variable(), items, None, LockUse::None).await.unwrap();
+    let written = cluster.handle.variables().write(variable(), items, None, None).await.unwrap();
     assert!(matches!(written, VariableWritten::Done { .. }));
 }
 
@@ -210,12 +210,7 @@ async fn references_that_are_none_are_refused() {
 async fn variables_are_checked_and_set() {
     let cluster = Setup::memory().start().await;
     let put = async |value: &str, check| {
-        cluster
-            .handle
-            .variables()
-            .write(variable(), &secrets("k", value), check, LockUse::None)
-            .await
-            .unwrap()
+        cluster.handle.variables().write(variable(), &secrets("k", value), check, None).await.unwrap()
     };
     let VariableWritten::Done { variable: Some(first), index } = put("one", Some(0)).await else { panic!() };
     assert_eq!((first.metadata.create_index, first.metadata.modify_index), (index, index));
@@ -237,17 +232,13 @@ async fn variables_are_checked_and_set() {
     }
     let VariableWritten::Conflict { variable: none, .. } = put("three", Some(7)).await else { panic!() };
     assert_eq!(none.metadata.modify_index, 0);
-    let error = cluster
-        .handle
-        .variables()
-        .write(variable(), &Secrets::default(), None, LockUse::None)
-        .await
-        .unwrap_err();
+    let error =
+        cluster.handle.variables().write(variable(), &Secrets::default(), None, None).await.unwrap_err();
     assert_eq!(
         (error.kind(), &*error.to_string()),
         (Kind::BadRequest, "variable missing required Items object")
     );
     let big = secrets("k", &"x".repeat(64 * 1024));
-    assert!(cluster.handle.variables().write(variable(), &big, None, LockUse::None).await.is_err());
+    assert!(cluster.handle.variables().write(variable(), &big, None, None).await.is_err());
     assert_eq!(caravan_state::check(&cluster.root()), Vec::<String>::new());
 }

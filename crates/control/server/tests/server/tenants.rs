@@ -11,7 +11,7 @@ use caravan_types::identity::IdentitySpec;
 use caravan_types::namespace::NamespaceSpec;
 use caravan_types::node::{Node, NodeSecret};
 use caravan_types::ser::Secrets;
-use caravan_types::variable::{LockUse, VariableKey};
+use caravan_types::variable::VariableKey;
 use caravan_types::volume::{CsiSnapshot, VolumeRequestBody};
 use caravan_types::{Namespace, PluginId};
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ async fn secrets_come_from_variables_that_the_caller_may_read() {
     let (cluster, plugin, _client) = storage().await;
     let key = VariableKey::new("team-a", "app/db");
     let items = Secrets::new(BTreeMap::from([("pw".to_owned(), "hunter2".to_owned())]));
-    cluster.handle.variables().write(key, &items, None, LockUse::None).await.unwrap();
+    cluster.handle.variables().write(key, &items, None, None).await.unwrap();
     let referring = |id: &str, reference: &str| VolumeRequestBody {
         secrets_from: BTreeMap::from([("k".to_owned(), reference.to_owned())]),
         ..body("team-a", id)
@@ -267,7 +267,7 @@ async fn a_deleted_root_key_takes_no_variable_with_it() {
                 while !stop.is_cancelled() || written < 5 {
                     let key = VariableKey::new("default", format!("w{writer}/{}", written % 8));
                     let value = BTreeMap::from([("n".to_owned(), written.to_string())]);
-                    let done = handle.variables().write(key, &Secrets::new(value), None, LockUse::None).await;
+                    let done = handle.variables().write(key, &Secrets::new(value), None, None).await;
                     assert!(matches!(done.unwrap(), VariableWritten::Done { .. }));
                     written += 1;
                 }

@@ -52,7 +52,8 @@ impl Tx {
                 return Err(Refusal::Invalid("variable doesn't hold a lock".to_owned()));
             }
             (LockUse::Held(id) | LockUse::Release(id), Some(held)) if *id != held.id => return Err(locked()),
-            (LockUse::Held(_), Some(held)) => row.lock = Some(held.clone()),
+            // Commands of earlier versions have no lock.
+            (LockUse::Held(_), Some(held)) => drop(row.lock.get_or_insert_with(|| held.clone())),
             (LockUse::Release(_), Some(_)) => {
                 row.lock = None;
                 if let Some(old) = old.as_ref().filter(|_| row.items.is_empty()) {

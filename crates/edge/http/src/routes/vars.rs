@@ -11,7 +11,7 @@ use crate::reply::{Indexed, Meta, Next, Reply, TEXT};
 use caravan_server::{Kind, ServerError, VarCap, VariableWritten};
 use caravan_state::Table;
 use caravan_types::ser::Secrets;
-use caravan_types::variable::{LockUse, Variable, VariableDecrypted, VariableKey};
+use caravan_types::variable::{Variable, VariableDecrypted, VariableKey};
 use http::{Method, StatusCode};
 use serde_json::json;
 use std::sync::Arc;
@@ -190,10 +190,7 @@ async fn put(call: &Call, path: &str) -> Result<Reply, ApiError> {
         return Err(ApiError::bad_request("variable missing required Items object"));
     }
     let key = key_of(call, path, &supplied)?;
-    let lock = match supplied.lock {
-        Some(lock) if !lock.id.is_empty() => LockUse::Held(lock.id),
-        _ => LockUse::None,
-    };
+    let lock = supplied.lock.filter(|lock| !lock.id.is_empty());
     let done = call.server()?.variables().write(key.clone(), &supplied.items, check_index, lock).await;
     written(call, &key, done.map_err(|e| unwritten(&e))?, &supplied.items)
 }

@@ -8,7 +8,7 @@ use caravan_server::{Handle, JobSubmission, Kind, LeaderPlace, ServerError, Vari
 use caravan_testkit::linear::specs::{RegisterOp, RegisterRet};
 use caravan_types::command::Refusal;
 use caravan_types::ser::Secrets;
-use caravan_types::variable::{LockUse, VariableKey};
+use caravan_types::variable::VariableKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -219,7 +219,7 @@ async fn carry_out(handle: &Handle, request: Request) -> Answer {
         }
         Request::Write { object: Object::Variable(number), value, check } => {
             let items = Secrets::new(BTreeMap::from([(rows::MARK.to_owned(), value.to_string())]));
-            match handle.variables().write(variable(number), &items, check, LockUse::None).await {
+            match handle.variables().write(variable(number), &items, check, None).await {
                 Ok(VariableWritten::Done { index, .. }) => Answer::Written(Version { value, index }),
                 Ok(VariableWritten::Conflict { .. } | VariableWritten::Locked) => Answer::Conflict,
                 Err(error) => failed(&error),
