@@ -202,6 +202,7 @@ fn of_client(client: &ClientSettings) -> Value {
         "HostVolumesDir": client.host_volumes_dir,
         "HostVolumePluginDir": client.host_volume_plugin_dir,
         "HostVolumes": if volumes.is_empty() { Value::Null } else { json!(volumes) },
+        "CNIPath": client.cni_path,
         "NodeClass": client.node_class,
         "NodePool": client.node_pool,
         "NetworkInterface": client.network_interface.clone().unwrap_or_default(),

@@ -11,6 +11,7 @@ mod network;
 mod topology;
 
 pub(crate) use bridge::{BUILT_IN, PLUGIN_VERSIONS, stand_for_plugins};
+pub use cpu::go_arch;
 pub use neighbours::{Neighbour, NeighbourKind, Neighbours};
 pub use network::{host_addresses, interface_addresses};
 

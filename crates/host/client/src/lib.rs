@@ -47,7 +47,7 @@ pub use client::{Client, Handle, Service};
 pub use config::{AddressFamily, ClientConfig};
 pub use csi::CsiFault;
 pub use error::ClientError;
-pub use fingerprint::{Neighbour, NeighbourKind, Neighbours, host_addresses, interface_addresses};
+pub use fingerprint::{Neighbour, NeighbourKind, Neighbours, go_arch, host_addresses, interface_addresses};
 pub use metadata::Metadata;
 pub use servers::{Answers, KnownServers, RpcServers, Servers};
 pub use services::ChecksSummary;

@@ -574,7 +574,7 @@ async fn a_lease_that_passes_ends_the_task_and_says_so() {
         let result = driver.wait(&config.id).await.unwrap();
         assert!(
             result.lease_passed
-                && result.signal == 9
+                && (result.exit_code, result.signal) == (137, 9)
                 && result.err.as_deref().is_some_and(|e| e.contains("lease")),
             "{result:?}"
         );

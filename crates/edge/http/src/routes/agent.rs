@@ -89,7 +89,7 @@ fn stats(call: &Call) -> Value {
         "runtime".into(),
         json!({
             "version": info.version,
-            "arch": std::env::consts::ARCH,
+            "arch": caravan_client::go_arch(std::env::consts::ARCH),
             "kernel.name": std::env::consts::OS,
             "cpu_count": available_parallelism().map_or(1, usize::from).to_string(),
             "max_procs": runtime.num_workers().to_string(),

@@ -76,7 +76,7 @@ impl Cpu {
 }
 
 /// Returns Go's name of an architecture, which job files use.
-fn go_arch(arch: &str) -> &str {
+pub fn go_arch(arch: &str) -> &str {
     match arch {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

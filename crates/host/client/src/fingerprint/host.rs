@@ -17,7 +17,7 @@ const COMPATIBLE: &str = "2.0.6";
 
 pub(super) fn add_attributes(config: &ClientConfig, to: &mut BTreeMap<String, String>) {
     let uname = rustix::system::uname();
-    let (name, version) = os_release(&text("/etc/os-release"));
+    let (name, version) = os_version(os_release(&text("/etc/os-release")), &text("/etc/debian_version"));
     let mut set = |key: &str, value: String| {
         to.insert(key.to_owned(), value);
     };
@@ -61,6 +61,14 @@ fn os_release(text: &str) -> (String, String) {
     (value("ID"), value("VERSION_ID"))
 }
 
+/// Returns the name and the version of the operating system. Debian's release file has the point release, such as 12.11.
+fn os_version((name, version): (String, String), debian: &str) -> (String, String) {
+    match debian.lines().next().map(str::trim) {
+        Some(point) if name == "debian" && !point.is_empty() => (name, point.to_owned()),
+        _ => (name, version),
+    }
+}
+
 /// Returns `MemTotal` of `/proc/meminfo` in bytes.
 pub(super) fn memory_bytes(meminfo: &str) -> i64 {
     let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"));
@@ -100,6 +108,14 @@ mod tests {
         let release = "NAME=\"Debian GNU/Linux\"\nID=debian\nVERSION_ID=\"13\"\n";
         assert_eq!(os_release(release), ("debian".to_owned(), "13".to_owned()));
         assert_eq!(os_release(""), Default::default());
+        let debian = |release: &str| os_version(os_release(release), "13.2\n").1;
+        assert_eq!(debian("ID=debian\nVERSION_ID=\"13\"\n"), "13.2");
+        assert_eq!(
+            debian("ID=ubuntu\nVERSION_ID=\"24.04\"\n"),
+            "24.04",
+            "Ubuntu has the file of another system"
+        );
+        assert_eq!(os_version(os_release(release), "").1, "13");
         assert_eq!(memory_bytes("MemTotal:       16314304 kB\nMemFree: 1 kB\n"), 16_314_304 * 1024);
         assert_eq!(memory_bytes("MemTotal: lots"), 0);
     }

@@ -76,7 +76,9 @@ fn interface(device: &str, all: &[(String, IpAddr)], preferred: AddressFamily) -
     own.sort_by_key(|ip| (is_link_local(ip), ip.is_ipv6() != (preferred == AddressFamily::Ipv6)));
     let sys = |file: &str| text(format!("/sys/class/net/{device}/{file}")).trim().to_owned();
     let speed = sys("speed").parse::<i64>().ok().filter(|s| *s > 0).unwrap_or(1000);
-    Interface { mac: sys("address"), speed, addresses: own, device: device.to_owned() }
+    // The loopback interface has no address.
+    let mac = Some(sys("address")).filter(|mac| mac != "00:00:00:00:00:00").unwrap_or_default();
+    Interface { mac, speed, addresses: own, device: device.to_owned() }
 }
 
 /// Returns the networks of the host that an address belongs to, with the ports that each reserves.

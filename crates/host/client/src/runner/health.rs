@@ -71,7 +71,7 @@ pub(crate) fn judge<'a>(
     let (mut up, mut newest, mut waits_for) = (true, since, None);
     for (name, role, task) in tasks.filter(|(_, role, _)| *role != Role::Poststop) {
         if task.failed {
-            return Judgement::Unwell(Some(name.to_owned()), "the task failed".to_owned());
+            return Judgement::Unwell(Some(name.to_owned()), "Unhealthy because of failed task".to_owned());
         }
         let fine = match (task.state, role.runs_once()) {
             (TaskRunState::Running, false) => true,

@@ -111,9 +111,10 @@ fn end_cgroup(path: &Path) -> caravan_sys::Result<bool> {
     Ok(empty)
 }
 
+/// Returns the result of a task. The code after a signal is that of a shell (docs/reference/drivers.md, section 4.3).
 fn result_of(record: ExitRecord) -> ExitResult {
     ExitResult {
-        exit_code: record.exit_code,
+        exit_code: if record.signal == 0 { record.exit_code } else { 128 + record.signal },
         signal: record.signal,
         oom_killed: record.oom_killed,
         err: record.reason,
