@@ -178,13 +178,16 @@ mod tests {
         assert_eq!(old, ["three\n", "four\n"]);
         std::fs::write(path.with_file_name("agent-x.log"), "someone's").unwrap();
         assert_eq!(old_files(&path).unwrap().len(), 2, "others' files are left alone");
-        std::fs::rename(&path, path.with_file_name("agent-moved")).unwrap();
-        log.write_all(b"six\n").unwrap();
-        assert_eq!(read(&path), "six\n", "a file that is gone is created again");
         drop(log);
         let mut log = LogFile::open(settings(path.clone(), 100, 2)).unwrap();
         log.write_all(b"six\n").unwrap();
         assert_eq!(read(&path), "five\nsix\n");
+        drop(log);
+
+        let mut log = LogFile::open(settings(path.clone(), 4, 2)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        log.write_all(b"seven\n").unwrap();
+        assert_eq!(read(&path), "seven\n", "a file that does not exist is created again");
     }
 
     #[test]
