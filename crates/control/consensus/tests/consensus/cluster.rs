@@ -225,6 +225,14 @@ async fn a_follower_catches_up_with_all_that_was_acknowledged() {
         let index = propose(&cluster, leader, &value).await;
         let caught_up = (0..8).map(|_| handle.catch_up(LIMIT));
         for found in futures::future::join_all(caught_up).await {
+            let found = match found {
+                // Heartbeats are late on a busy machine, and the follower has no leader for a moment.
+                Err(Error::NotLeader { .. }) => {
+                    cluster.follows(follower, leader).await;
+                    handle.catch_up(LIMIT).await
+                }
+                found => found,
+            };
             assert!(found.unwrap() >= index);
         }
         assert_eq!(cluster.servers[&follower].journal.values().last(), Some(&value));
