@@ -193,13 +193,13 @@ impl TaskRunner {
 
     /// Returns the event of the task's end.
     pub(super) fn terminated(&self, exit: &ExitResult) -> TaskEvent {
-        let mut event = self
+        let event = self
             .event(event::TERMINATED)
             .detail("exit_code", exit.exit_code.to_string())
-            .detail("signal", exit.signal.to_string());
+            .detail("signal", exit.signal.to_string())
+            .detail("oom_killed", exit.oom_killed.to_string());
         if exit.oom_killed {
             self.alloc.count_of_task("allocs.oom_killed", &self.name);
-            event = event.detail("oom_killed", "true");
         }
         match (&exit.err, exit.oom_killed) {
             (Some(error), _) => event.detail("exit_message", error.clone()),
