@@ -98,7 +98,7 @@ impl Fixture for World {
             Behaviour::Exit(code) => self.script(name, &format!("exit {code}")),
             Behaviour::Hello => self.script(name, "echo hello"),
             Behaviour::RunForever => self.script(name, FOREVER),
-            Behaviour::Stubborn => self.script(name, "trap '' TERM; echo deaf; exec sleep 100000"),
+            Behaviour::Stubborn => self.script(name, "trap '' INT TERM; echo deaf; exec sleep 100000"),
             Behaviour::CannotStart => self.config(name, json!({"command": "/no/such/program"})),
             Behaviour::Flood => {
                 let mut config = self.script(name, &conformance::script(Behaviour::Flood)?);

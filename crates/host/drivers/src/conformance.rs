@@ -31,9 +31,9 @@ pub enum Behaviour {
     Exit(i32),
     /// Writes `hello` and a newline to its output, and exits with 0.
     Hello,
-    /// Runs until it is stopped; `SIGTERM` is enough.
+    /// Runs until it is stopped; `SIGINT` or `SIGTERM` is enough.
     RunForever,
-    /// Runs until it is killed: it ignores `SIGTERM` once it has written `deaf` and a newline to its output.
+    /// Runs until it is killed: it ignores `SIGINT` and `SIGTERM` once it has written `deaf` and a newline to its output.
     Stubborn,
     /// Fails to start.
     CannotStart,
@@ -57,7 +57,7 @@ pub fn script(behaviour: Behaviour) -> Option<String> {
     Some(match behaviour {
         Behaviour::Variable => "printf '%s\\n' \"$CONFORMANCE\"; echo error >&2".into(),
         Behaviour::Count => {
-            "trap 'exit 0' TERM; i=0; while true; do echo line $i; i=$((i+1)); sleep 0.01; done".into()
+            "trap 'exit 0' INT TERM; i=0; while true; do echo line $i; i=$((i+1)); sleep 0.01; done".into()
         }
         Behaviour::Flood => {
             let filler = "x".repeat(100 - "line 00000 ".len());
@@ -65,10 +65,11 @@ pub fn script(behaviour: Behaviour) -> Option<String> {
             format!("i=0; while [ $i -le {last} ]; do echo line $i {filler}; i=$((i+1)); done")
         }
         Behaviour::Counted => {
-            "trap 'echo usr1' USR1; trap 'exit 0' TERM; echo ready; while true; do sleep 0.05; done".into()
+            "trap 'echo usr1' USR1; trap 'exit 0' INT TERM; echo ready; while true; do sleep 0.05; done"
+                .into()
         }
         Behaviour::Copy => "cat /srv/in > /srv/out; echo x 2>/dev/null > /srv2/out || echo denied".into(),
-        Behaviour::Shell => "trap 'exit 0' TERM; sleep 100000 & wait".into(),
+        Behaviour::Shell => "trap 'exit 0' INT TERM; sleep 100000 & wait".into(),
         _ => return None,
     })
 }

@@ -52,8 +52,8 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// end; dropping the future is harmless.
     async fn wait(&self, id: &TaskId) -> Result<ExitResult>;
 
-    /// Sends a signal (its name as in job files; `SIGTERM` if absent), and kills the task after the timeout. Returns
-    /// when no process of the task remains. Stopping a task that has ended is no error.
+    /// Sends a signal (its name as in job files; the driver's default if absent), and kills the task after the timeout.
+    /// Returns when no process of the task remains. Stopping a task that has ended is no error.
     async fn stop(&self, id: &TaskId, timeout: Duration, signal: Option<&str>) -> Result<()>;
 
     /// Removes an ended task from the driver, with its state directory. With `force`, a running task is killed first;

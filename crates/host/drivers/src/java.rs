@@ -19,9 +19,6 @@ const NAME: &str = "java";
 /// The user of a task that names none.
 const DEFAULT_USER: &str = "nobody";
 
-/// The signal of a stop if the job names none. The virtual machine runs its shutdown hooks.
-const DEFAULT_SIGNAL: &str = "SIGINT";
-
 /// A driver that runs Java programs in isolation from the host.
 #[derive(Debug)]
 pub struct JavaDriver {
@@ -205,8 +202,7 @@ impl ShimDriver for JavaDriver {
     }
 
     async fn stop(&self, id: &TaskId, timeout: Duration, signal: Option<&str>) -> Result<()> {
-        let signal = signal.filter(|signal| !signal.is_empty()).unwrap_or(DEFAULT_SIGNAL);
-        self.tasks.stop(id, timeout, Some(signal)).await
+        self.tasks.stop(id, timeout, signal).await
     }
 }
 

@@ -39,6 +39,8 @@ use tokio::sync::watch as channel;
 /// Version of [`State`].
 const HANDLE_VERSION: u32 = 1;
 
+/// The signal of a stop if the job names none (docs/reference/drivers.md, section 4.3).
+const STOP_SIGNAL: &str = "SIGINT";
 /// The longest time for a start, which usually takes milliseconds. A slower shim hangs, for example on a dead mount.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -206,7 +208,7 @@ impl ShimTasks {
 
     pub(crate) async fn stop(&self, id: &TaskId, timeout: Duration, signal: Option<&str>) -> Result<()> {
         let task = self.get(id)?;
-        let signal = signal_number(signal.filter(|s| !s.is_empty()).unwrap_or("SIGTERM"))?;
+        let signal = signal_number(signal.filter(|s| !s.is_empty()).unwrap_or(STOP_SIGNAL))?;
         if task.exit.borrow().is_some() {
             return Ok(());
         }

@@ -149,7 +149,7 @@ impl Fixture for World {
             Behaviour::Hello => self.script(name, "echo hello"),
             Behaviour::RunForever => self.config(name, json!({"command": "/bin/sleep", "args": ["100000"]})),
             // An ignored signal stays ignored after execve(2).
-            Behaviour::Stubborn => self.script(name, "trap '' TERM; echo deaf; exec sleep 100000"),
+            Behaviour::Stubborn => self.script(name, "trap '' INT TERM; echo deaf; exec sleep 100000"),
             Behaviour::CannotStart => self.config(name, json!({"command": "/no/such/program"})),
             scripted => self.script(name, &conformance::script(scripted)?),
         })
