@@ -37,7 +37,7 @@ job "web" {
 
 - The top level has `variable`, `variables`, `locals` and one `job`.
 - Variables get their values, later ones winning, from: the default; the environment (`CARAVAN_VAR_name`,
-  `NOMAD_VAR_name`); files beside the job file (`*.auto.vars`, `*.auto.vars.json`); files (`-var-file`);
+  `NOMAD_VAR_name`); files next to the job file (`*.auto.vars`, `*.auto.vars.json`); files (`-var-file`);
   `-var name=value`.
 - `var.name` and `local.name` are replaced when the file is read. Every other reference, such as `${attr.kernel.name}`,
   `${node.class}`, `${meta.rack}` or `${NOMAD_PORT_http}`, stays unchanged and is replaced when the task runs.
@@ -70,7 +70,7 @@ pub fn page() -> String {
     }
     out.push_str(line.trim_end());
     out.push_str(
-        "\n\nFunctions that read files look beside the job file and below, nowhere else.\n\n## Blocks\n",
+        "\n\nFunctions that read files look in the directory of the job file and below, nowhere else.\n\n## Blocks\n",
     );
     let places = places();
     for place in &places {

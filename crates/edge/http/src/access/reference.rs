@@ -70,8 +70,8 @@ method. [HTTP API](design/http-api.md) explains how an agent answers a request.
 - **Answered by**: the agent that answers. An agent that is not that agent forwards the request. A follower answers reads of
   the replicated state itself, once it has applied what the leader had applied when the request arrived; it forwards reads
   with `index`, `wait` or `consistent`.
-- **Region**: the region that answers; an agent passes the request on to a server there. `query`: the one that `region`
-  names. `authoritative`: for writes, the authoritative region, whatever the request names.
+- **Region**: the region that answers; an agent passes the request on to a server there. `query`: the region that `region`
+  names. `authoritative`: for writes, the authoritative region, also if the request names another one.
 - **Body**: the maximum length of the request body.
 - `event/stream` checks the right of each event. It takes `caravan=true`, and `coalesce` for a stream that no reader falls
   behind ([events](design/http-api.md#events)).

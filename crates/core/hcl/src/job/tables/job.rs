@@ -155,7 +155,7 @@ pub(super) static UPDATE: Schema = Schema {
             .doc("Return to the last stable version when a deployment fails.")
             .default("false"),
         attr("canary", "Canary", Kind::Int)
-            .doc("New allocations to run beside the old ones until they are promoted.")
+            .doc("New allocations to run next to the old allocations until the deployment is promoted.")
             .default("0"),
         attr("health_check", "HealthCheck", Kind::Str)
             .doc("What makes an allocation healthy.")
@@ -165,7 +165,7 @@ pub(super) static UPDATE: Schema = Schema {
             .doc("Unhealthy if not healthy after this time.")
             .default("5m"),
         attr("max_parallel", "MaxParallel", Kind::Int)
-            .doc("Allocations replaced at once; 0 replaces all without a deployment.")
+            .doc("Allocations replaced at the same time; 0 replaces all without a deployment.")
             .default("1"),
         attr("min_healthy_time", "MinHealthyTime", Kind::Duration)
             .doc("How long an allocation must be healthy to count.")
@@ -192,7 +192,7 @@ pub(super) static MIGRATE: Schema = Schema {
             .doc("Unhealthy if not healthy after this time.")
             .default("5m"),
         attr("max_parallel", "MaxParallel", Kind::Int)
-            .doc("Allocations that a drain moves at once.")
+            .doc("Allocations that a drain moves at the same time.")
             .default("1"),
         attr("min_healthy_time", "MinHealthyTime", Kind::Duration)
             .doc("How long an allocation must be healthy to count.")
@@ -245,7 +245,7 @@ static PERIODIC: Schema = Schema {
     name: "periodic",
     attributes: &[
         attr("cron", "Spec", Kind::Str).doc("Times in cron syntax.").deprecated("use `crons`"),
-        attr("crons", "Specs", Kind::Strings).doc("Times in cron syntax; each entry starts runs of its own."),
+        attr("crons", "Specs", Kind::Strings).doc("Times in cron syntax; each entry starts separate runs."),
         attr("enabled", "Enabled", Kind::Bool).doc("Whether runs are started.").default("true"),
         attr("prohibit_overlap", "ProhibitOverlap", Kind::Bool)
             .doc("Start no run while an earlier one is under way.")
@@ -287,7 +287,7 @@ static MULTIREGION: Schema = Schema {
 static MULTIREGION_STRATEGY: Schema = Schema {
     name: "strategy",
     attributes: &[
-        attr("max_parallel", "MaxParallel", Kind::Int).doc("Regions deployed at once."),
+        attr("max_parallel", "MaxParallel", Kind::Int).doc("Regions deployed at the same time."),
         attr("on_failure", "OnFailure", Kind::Str).doc("What happens in other regions when one fails."),
     ],
     blocks: &[],

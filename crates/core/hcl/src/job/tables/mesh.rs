@@ -81,7 +81,7 @@ static TRANSPARENT_PROXY: Schema = Schema {
             .doc("Networks that are reached without the proxy."),
         attr("exclude_outbound_ports", "ExcludeOutboundPorts", Kind::Ports)
             .doc("Ports that are reached without the proxy."),
-        attr("exclude_uids", "ExcludeUIDs", Kind::Strings).doc("Users whose traffic goes around the proxy."),
+        attr("exclude_uids", "ExcludeUIDs", Kind::Strings).doc("Users whose traffic bypasses the proxy."),
         plain("no_dns", "NoDNS", Kind::Bool).doc("Leave DNS alone.").default("false"),
         plain("outbound_port", "OutboundPort", Kind::Port)
             .doc("Port of the proxy for outgoing traffic.")
@@ -132,7 +132,7 @@ static SIDECAR_TASK: Schema = Schema {
     name: "sidecar_task",
     attributes: &[
         plain("driver", "Driver", Kind::Str).doc("Driver of the sidecar.").default("docker"),
-        plain("kill_signal", "KillSignal", Kind::Str).doc("Signal that asks it to stop."),
+        plain("kill_signal", "KillSignal", Kind::Str).doc("Signal that asks the task to stop."),
         attr("kill_timeout", "KillTimeout", Kind::Duration)
             .doc("Time between that signal and the end by force.")
             .default("5s"),
@@ -261,8 +261,9 @@ static INGRESS_SERVICE: Schema = Schema {
     name: "service",
     attributes: &[
         attr("hosts", "Hosts", Kind::Strings).doc("Host names that lead to the service."),
-        attr("max_concurrent_requests", "MaxConcurrentRequests", Kind::Unsigned32).doc("Requests at once."),
-        attr("max_connections", "MaxConnections", Kind::Unsigned32).doc("Connections at once."),
+        attr("max_concurrent_requests", "MaxConcurrentRequests", Kind::Unsigned32)
+            .doc("Requests at the same time."),
+        attr("max_connections", "MaxConnections", Kind::Unsigned32).doc("Connections at the same time."),
         attr("max_pending_requests", "MaxPendingRequests", Kind::Unsigned32).doc("Requests that may wait."),
         plain("name", "Name", Kind::Str).doc("Name of the service; `*` is all."),
     ],

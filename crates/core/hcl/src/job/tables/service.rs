@@ -25,7 +25,7 @@ pub(super) static SERVICE: Schema = Schema {
             .values(&["require_healthy", "ignore_warnings", "ignore"]),
         plain("port", "PortLabel", Kind::Str).doc("Label of a port, or a number."),
         plain("provider", "Provider", Kind::Str)
-            .doc("Which catalog it goes to.")
+            .doc("Catalog of the service.")
             .default("consul")
             .values(&["consul", "nomad"]),
         attr("tags", "Tags", Kind::Strings).doc("Tags."),

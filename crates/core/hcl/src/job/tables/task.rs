@@ -177,7 +177,7 @@ pub(super) static LOGS: Schema = Schema {
 pub(super) static RESOURCES: Schema = Schema {
     name: "resources",
     attributes: &[
-        attr("cores", "Cores", Kind::Int).doc("Processor cores of its own.").default("0"),
+        attr("cores", "Cores", Kind::Int).doc("Processor cores that no other task uses.").default("0"),
         attr("cpu", "CPU", Kind::Int).doc("Processor share in MHz.").default("100"),
         attr("disk", "DiskMB", Kind::Int).doc("Size in MB.").deprecated("use `ephemeral_disk` of the group"),
         attr("iops", "IOPS", Kind::Int).doc("I/O operations.").deprecated("it has no effect"),
@@ -334,7 +334,7 @@ pub(super) static VAULT: Schema = Schema {
         attr("env", "Env", Kind::Bool).doc("Put the token into the environment.").default("true"),
         attr("namespace", "Namespace", Kind::Str).doc("Namespace in Vault."),
         attr("policies", "Policies", Kind::Strings).doc("Policies of the token.").deprecated("use `role`"),
-        plain("role", "Role", Kind::Str).doc("Role that the token is made from."),
+        plain("role", "Role", Kind::Str).doc("Role from which the token is created."),
     ],
     blocks: &[],
     finish: Some(finish::vault),
