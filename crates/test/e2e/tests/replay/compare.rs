@@ -164,7 +164,7 @@ impl Walk<'_> {
     fn lists(&mut self, path: &str, key: &str, recorded: &[Value], ours: &[Value]) {
         let mut free: Vec<&Value> = ours.iter().collect();
         for (at, value) in recorded.iter().enumerate() {
-            // Network modes other than the host's are not implemented.
+            // The modes depend on the programs of the host, such as CNI plugins.
             let is_built = |mode: &Value| ours.iter().any(|own| own.get("Mode") == Some(mode));
             if key.ends_with("Networks") && value.get("Mode").is_some_and(|mode| !is_built(mode)) {
                 continue;
