@@ -198,6 +198,8 @@ async fn a_collector_is_replaced_once_after_a_takeover() {
     drop(driver);
     let driver = world.external().await;
     driver.recover(handle).await.unwrap();
+    // The takeover may be replacing the record.
+    until("a collector", async || collector(&state).is_some_and(runs)).await;
     let mut last = collector(&state).unwrap();
     for _ in 0..5 {
         kill(last, Signal::KILL);
