@@ -125,7 +125,7 @@ pub struct PercentileStats {
     pub p5: u64,
     /// The value at 10 percent.
     pub p10: u64,
-    /// The median.
+    /// The value below which half of the samples lie.
     pub p50: u64,
     /// The value at 90 percent.
     pub p90: u64,

@@ -4,7 +4,7 @@ use super::macros::api_objects;
 use std::collections::BTreeMap;
 
 api_objects! {
-    /// A requested network.
+    /// The network that a group or task requests: its mode, ports and resolver.
     NetworkResource("NetworkResource") {
         /// `host` (the default when empty), `bridge`, `none` or `cni/<name>`.
         mode: String = "Mode";

@@ -62,7 +62,7 @@ pub struct AskStatus {}
 /// The request that a server promises to take part in a founding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskPromise {
-    /// The proposed founding.
+    /// The servers of the cluster to be founded, which all must promise.
     pub founding: Founding,
     /// The key of the cluster to be founded.
     pub key: ClusterKey,
@@ -165,7 +165,7 @@ pub struct AskRemoval {
 pub struct LogMessage {
     /// The kind of the message.
     pub kind: u8,
-    /// The encoded body.
+    /// The message in the log's own encoding; opaque to the transport.
     pub body: Vec<u8>,
 }
 

@@ -71,7 +71,7 @@ pub struct NodeEvents {
     pub node_id: NodeId,
     /// The secret that authenticates the node.
     pub secret: NodeSecret,
-    /// The new events.
+    /// The events since the last report, oldest first.
     pub events: Vec<NodeEvent>,
 }
 
@@ -133,7 +133,7 @@ pub struct ClaimVolume {
 /// The progress of a claim. `Attached` and `Denied` end the stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ClaimProgress {
-    /// The claim waits.
+    /// The node cannot continue the claim yet.
     Waiting {
         /// The reason of the wait, one sentence.
         reason: String,
@@ -399,7 +399,7 @@ pub struct VolumeStats {
 /// The request of the servers that a node creates or updates a host volume. Idempotent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostVolumeCreate {
-    /// The intended row.
+    /// The row that the servers wrote before the call.
     pub volume: HostVolume,
 }
 
@@ -455,7 +455,7 @@ pub struct SignIdentities {
 /// The requested identities, in the order of the request.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SignedIdentities {
-    /// The signed tokens.
+    /// The tokens in the form of JWTs, one for each requested identity.
     pub tokens: Vec<caravan_types::acl::Secret>,
 }
 
@@ -471,7 +471,7 @@ pub struct SignNode {
 /// The identity of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SignedNode {
-    /// The signed token.
+    /// The token in the form of a JWT.
     pub token: caravan_types::acl::Secret,
     /// The claims that the token contains.
     pub claims: caravan_types::identity::Claims,
@@ -493,9 +493,9 @@ pub struct HttpRequest {
 /// A part of the stream with the response: first the head, then chunks of the body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HttpPart {
-    /// The first part.
+    /// The status and the headers, before any part of the body.
     Head {
-        /// The status code.
+        /// The HTTP status, from 100 to 599.
         status: u16,
         /// The headers of the response.
         headers: Vec<(String, String)>,

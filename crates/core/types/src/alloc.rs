@@ -24,10 +24,10 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DesiredStatus {
-    /// The tasks run.
+    /// The servers desire that the tasks run.
     #[default]
     Run,
-    /// The tasks stop.
+    /// The servers desire that the tasks end.
     Stop,
     /// The tasks stop to make room for an allocation of higher priority.
     Evict,
@@ -88,7 +88,7 @@ pub enum TaskRunState {
     /// The task has not started.
     #[default]
     Pending,
-    /// The task runs.
+    /// The task has started, and its end is not reported.
     Running,
     /// The task has ended and is not restarted.
     Dead,
@@ -278,7 +278,7 @@ pub struct DesiredTransition {
 pub struct AllocStateChange {
     /// The changed field: 0 is the client status.
     pub field: u8,
-    /// The new value.
+    /// The client status after the change, as in the HTTP API.
     pub value: String,
     /// The time of the change.
     pub time: Time,

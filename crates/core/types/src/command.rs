@@ -52,7 +52,7 @@ pub enum Change {
     NodeStatus {
         /// The UUID of the node.
         node: NodeId,
-        /// The new status.
+        /// The status that the node has from now on.
         status: NodeStatus,
         /// The reason, shown as a node event.
         event: Option<NodeEvent>,
@@ -68,7 +68,7 @@ pub enum Change {
     NodeEligibility {
         /// The UUID of the node.
         node: NodeId,
-        /// The new eligibility.
+        /// The eligibility that the node has from now on.
         eligibility: Eligibility,
         /// The evaluations that follow from the change.
         evals: Vec<Evaluation>,
@@ -125,7 +125,7 @@ pub enum Change {
         expect_modify_index: Option<u64>,
         /// The evaluation; `None` for periodic and parameterized jobs.
         eval: Option<Evaluation>,
-        /// The submitted text.
+        /// The text of the job file, for the version that the registration creates.
         source: Option<JobSource>,
     },
     /// Creates a child of a periodic or parameterized job. Refused if the parent is removed, stopped or disabled, if
@@ -244,7 +244,7 @@ pub enum Change {
         id: ClaimId,
         /// The modify index of the claim that the writer read.
         expect_modify_index: u64,
-        /// The step.
+        /// The transition of the claim's phase.
         step: ClaimStep,
     },
     /// Writes a host volume. Refused if the row changed since `expect_modify_index` (0: if the row exists).
@@ -405,7 +405,7 @@ pub struct DeploymentChange {
     pub promote: Option<Vec<String>>,
     /// Unhealthy allocations that may be rescheduled while the deployment continues.
     pub reschedule: Vec<AllocId>,
-    /// The new status.
+    /// The status that the deployment has from now on; `None` keeps the status.
     pub verdict: Option<Verdict>,
     /// An earlier version of the job, registered again to revert to it.
     pub revert: Option<Box<Job>>,
@@ -627,7 +627,7 @@ pub enum Refusal {
     VariableConflict {
         /// The key of the variable: namespace and path.
         key: String,
-        /// The required index.
+        /// The index at which the writer read the variable; 0 = no such variable.
         expected: u64,
         /// The index of the variable; 0 = no such variable.
         actual: u64,

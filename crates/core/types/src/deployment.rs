@@ -66,7 +66,7 @@ pub mod description {
 pub struct Verdict {
     /// The id of the deployment.
     pub id: DeploymentId,
-    /// The new status.
+    /// The status that the deployment has from now on.
     pub status: DeploymentStatus,
     /// The reason, shown to users.
     pub description: String,

@@ -126,7 +126,7 @@ pub struct Constraint {
     /// The left side, usually `${attr.…}`.
     #[serde(rename = "LTarget")]
     pub l_target: String,
-    /// The right side.
+    /// The value with which the left side is compared; empty for operators with one side.
     #[serde(rename = "RTarget")]
     pub r_target: String,
     /// The operator that compares both sides, such as `=` or `version`.
@@ -146,7 +146,7 @@ pub struct Affinity {
     /// The left side, usually `${attr.…}`.
     #[serde(rename = "LTarget")]
     pub l_target: String,
-    /// The right side.
+    /// The value with which the left side is compared; empty for operators with one side.
     #[serde(rename = "RTarget")]
     pub r_target: String,
     /// The operator that compares both sides, such as `=` or `version`.

@@ -181,9 +181,9 @@ pub enum CheckStatus {
     /// The check has no result yet.
     #[default]
     Pending,
-    /// The check passes.
+    /// The last probe succeeded.
     Success,
-    /// The check fails.
+    /// The last probe failed.
     Failure,
 }
 

@@ -26,7 +26,7 @@ pub(crate) enum Wake {
 /// The result of blocking an evaluation.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Blocked {
-    /// The evaluation waits.
+    /// Nothing that the evaluation waits for has changed since the scheduler's snapshot.
     Waits,
     /// The awaited change happened after the scheduler's snapshot: queue the evaluation again.
     WakeNow(Arc<Evaluation>),

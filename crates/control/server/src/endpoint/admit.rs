@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A job that a client submitted: defaults filled in, not checked.
 #[derive(Clone, Debug, Default)]
 pub struct JobDraft {
-    /// The submitted job.
+    /// The job as the submitted JSON describes it, before admission.
     pub job: Job,
     /// Settings that did not convert: reasons to refuse the job.
     pub misfits: Misfits,

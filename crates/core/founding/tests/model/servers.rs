@@ -17,7 +17,7 @@ pub enum Planted {
     FirstSeenN,
     /// The promises of a majority suffice.
     Majority,
-    /// A promise expires.
+    /// A server drops its promise while the founding is still possible.
     PromiseExpires,
     /// A promise is stored only in memory.
     PromiseNotStored,

@@ -65,7 +65,7 @@ pub struct AllocatedDevice {
     /// The type, such as `gpu`.
     #[serde(rename = "Type")]
     pub kind: String,
-    /// The model.
+    /// The model, such as `1080ti`.
     pub name: String,
     /// The ids of the instances.
     #[serde(rename = "DeviceIDs", with = "nil")]

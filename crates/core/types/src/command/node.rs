@@ -22,7 +22,7 @@ pub enum NodeChange {
     NodeStatus {
         /// The UUID of the node.
         node: NodeId,
-        /// The new status.
+        /// The status that the node has from now on.
         status: NodeStatus,
         /// The reason, shown as a node event.
         event: Option<NodeEvent>,
@@ -33,7 +33,7 @@ pub enum NodeChange {
     NodeEligibility {
         /// The UUID of the node.
         node: NodeId,
-        /// The new eligibility.
+        /// The eligibility that the node has from now on.
         eligibility: Eligibility,
         /// The evaluations that follow from the change.
         evals: Vec<Evaluation>,

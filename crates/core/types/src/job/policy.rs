@@ -42,7 +42,7 @@ pub struct ReschedulePolicy {
     pub delay: Nanos,
     /// The growth of the delay: `constant`, `exponential` or `fibonacci`.
     pub delay_function: String,
-    /// The longest delay.
+    /// The limit for a growing delay; 0 for a constant one.
     pub max_delay: Nanos,
     /// Whether the number of attempts is unlimited.
     pub unlimited: bool,

@@ -145,10 +145,10 @@ impl Default for LogConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CsiPluginType {
-    /// The node service.
+    /// Mounts volumes on its node.
     #[default]
     Node,
-    /// The controller service.
+    /// Creates, attaches and deletes volumes for all nodes.
     Controller,
     /// Both services.
     Monolith,

@@ -45,7 +45,7 @@ pub enum Kind {
 /// An entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The recorded operation.
+    /// The operation of the guest on its disk.
     pub kind: Kind,
     /// The offset of the entry in the log, in bytes.
     pub begin: u64,

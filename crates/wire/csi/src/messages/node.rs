@@ -90,11 +90,11 @@ pub struct NodeStatsRequest {
 /// Usage of bytes or inodes. A number that the plugin does not report is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The available amount.
+    /// The bytes or inodes that users without privileges can still allocate.
     pub available: u64,
     /// The total amount.
     pub total: u64,
-    /// The used amount.
+    /// The bytes or inodes that are allocated.
     pub used: u64,
 }
 
